@@ -1,0 +1,1 @@
+"""Large language models as shapes: layers, heads, experts, dtypes."""

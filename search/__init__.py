@@ -1,0 +1,1 @@
+"""What to choose: search space, feasibility, Optuna study, frontier and report."""

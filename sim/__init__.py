@@ -1,0 +1,1 @@
+"""What happens when: a discrete-event model of workload, engine, cluster and metrics."""

@@ -1,0 +1,1 @@
+"""What arrives: traces, generators and their columns."""
