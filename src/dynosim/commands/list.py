@@ -1,0 +1,1 @@
+"""``dynosim list``: the names that the other commands know."""
