@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import annotated_types
+
 from dynosim.hardware_models.errors import InputErrors, UserError
 
 T = TypeVar("T")

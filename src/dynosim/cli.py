@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-import dynosim
 from cyclopts import App, CycloptsError
+
+import dynosim
 from dynosim.hardware_models.errors import UserError
 from dynosim.terminal import print_error
 from dynosim.usage import usage_error

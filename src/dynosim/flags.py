@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from cyclopts import Group, Parameter
+
 from dynosim.border import describe, members
 from dynosim.flag_texts import ALIASES, HELP
 

@@ -14,6 +14,7 @@ from cyclopts.exceptions import (
     UnknownOptionError,
     UnusedCliTokensError,
 )
+
 from dynosim.hardware_models.errors import UserError
 
 
