@@ -45,10 +45,8 @@ def is_chained(ids: IntArray, offsets: IntArray) -> bool:
     if not len(ids):
         return True
     low, high = int(ids.min()), int(ids.max())
-    if high - low < DENSE * len(ids):
-        dense = ids - low
-    else:
-        dense = np.unique(ids, return_inverse=True)[1]
+    wide = high - low >= DENSE * len(ids)
+    dense = np.unique(ids, return_inverse=True)[1] if wide else ids - low
     parent = _parents(ids, offsets)
     seen = np.empty(int(dense.max()) + 1, dtype=np.int64)
     seen[dense] = parent

@@ -49,12 +49,13 @@ def replay(
 
 
 def _seconds(arrival_ns: IntArray, jitter_s: FloatArray | None) -> FloatArray:
-    arrival_s = (arrival_ns - arrival_ns[0]) / NS_PER_S
+    arrival_s: FloatArray = (arrival_ns - arrival_ns[0]) / NS_PER_S
     if jitter_s is None:
         return arrival_s
     # Sorting times alone keeps the trace's order of requests, so no turn overtakes its elder.
     arrival_s = np.sort(arrival_s + jitter_s)
-    return arrival_s - arrival_s[0]
+    arrival_s -= arrival_s[0]
+    return arrival_s
 
 
 def _jitter(rows: TraceRows, seed: int) -> FloatArray:

@@ -66,12 +66,13 @@ def describe(load: Workload) -> dict[str, object]:
     """Returns the statistics that :meth:`Workload.describe` documents."""
     gaps = np.diff(load.arrival_s)
     duration_s = float(load.arrival_s[-1] - load.arrival_s[0])
+    paced = duration_s > 0 and len(gaps) > 1
     return {
         "name": load.name,
         "num_requests": len(load),
         "duration_s": duration_s,
         "rate_req_s": len(gaps) / duration_s if duration_s else None,
-        "interarrival_cv": float(gaps.std() / gaps.mean()) if duration_s and len(gaps) > 1 else None,
+        "interarrival_cv": float(gaps.std() / gaps.mean()) if paced else None,
         "max_concurrency": load.max_concurrency,
         "input_tokens": _lengths(load.input_tokens),
         "output_tokens": _lengths(load.output_tokens),

@@ -1,4 +1,4 @@
-"""Azure LLM inference traces: ``TIMESTAMP`` (UTC, 100 ns), ``ContextTokens``, ``GeneratedTokens``."""
+"""Azure LLM traces: ``TIMESTAMP`` (UTC, 100 ns steps), ``ContextTokens``, ``GeneratedTokens``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def _stamps_ns(table: CsvTable) -> IntArray:
     try:
         return np.array(plain, dtype="datetime64[ns]").astype(np.int64)
     except ValueError:
-        raise next(_bad_stamp(table, r, s) for r, s in enumerate(plain) if not _is_date(s)) from None
+        bad = next(row for row, stamp in enumerate(plain) if not _is_date(stamp))
+        raise _bad_stamp(table, bad, plain[bad]) from None
 
 
 def _is_date(stamp: str) -> bool:

@@ -81,7 +81,8 @@ def _parse_line(line: str, index: int, file: TraceFile) -> Row:
     except (ValueError, RecursionError) as error:
         found = line if len(line) <= 60 else line[:59] + "…"
         message = f"malformed JSON ({error}): {found!r}"
-        raise UserError(message, where=file.where(index), hint="allowed: one object a line") from None
+        hint = "allowed: one JSON object a line"
+        raise UserError(message, where=file.where(index), hint=hint) from None
     if not isinstance(row, dict):
         hint = f"allowed: {EXPECTS}"
         raise UserError(f"a {type(row).__name__}, no object", where=file.where(index), hint=hint)
@@ -109,7 +110,9 @@ def _column(rows: list[Row], key: str, file: TraceFile) -> FloatArray:
 def _no_number(row: Row, key: str, where: str) -> UserError:
     if key not in row:
         return UserError(f"no key `{key}`", where=where, hint=f"found: {', '.join(row)}")
-    return UserError(f"`{key}` is {json.dumps(row[key])[:60]}", where=where, hint="allowed: a number")
+    return UserError(
+        f"`{key}` is {json.dumps(row[key])[:60]}", where=where, hint="allowed: a number"
+    )
 
 
 def _hash_ids(rows: list[Row], file: TraceFile) -> tuple[IntArray, IntArray | None]:
