@@ -1,9 +1,9 @@
 """Flags made from dataclass fields: a field is written once and is a file's key and a flag.
 
 ``tensor_parallel_size`` of a deployment is ``tensor_parallel_size:`` in a file and
-``--tensor-parallel-size`` (or ``--tensor_parallel_size``, or ``-tp``) on the command line. A flag
-that is not given is absent, so that flags override a file and leave the rest of it alone; its
-text passes the same border as the file (:mod:`dynosim.border`).
+``--tensor-parallel-size`` (or ``--tensor_parallel_size``, or ``-tp``) on the command line; the
+text below the field is its help. A flag that is not given is absent, so that flags override a
+file and leave the rest of it alone.
 """
 
 from __future__ import annotations
@@ -11,25 +11,28 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from cyclopts import Group, Parameter
 
-from dynosim.border import describe, members
-from dynosim.flag_texts import ALIASES, HELP
+from dynosim.field_docs import field_docs
+from dynosim.search.field_type import field_types, members
+from dynosim.sim.workload.spec import ALIASES
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-DEBUG = Annotated[bool, Parameter(negative=(), help="Show the traceback of an internal error.")]
-QUIET = Annotated[bool, Parameter(negative=(), help="Print results and errors only.")]
+SHORT = {"tensor_parallel_size": ("-tp",), "pipeline_parallel_size": ("-pp",)}
+
+Debug = Annotated[bool, Parameter(negative=(), help="Show the traceback of an internal error.")]
+Quiet = Annotated[bool, Parameter(negative=(), help="Print results and errors only.")]
 
 
 def takes_fields_of(**kinds: type[Any]) -> Callable[[Command], Command]:
-    """Returns a decorator that gives a command one flag a field of each dataclass.
+    """Returns a decorator that gives a command one flag for each field of the dataclasses.
 
-    The command takes them as ``**flags``; the keyword is the group's heading in ``--help``
-    (``_`` for a space).
+    The command takes them as ``**flags``; each keyword heads a group of ``--help`` (``_`` stands
+    for a space).
     """
 
     def decorate(command: Command) -> Command:
@@ -48,40 +51,59 @@ def takes_fields_of(**kinds: type[Any]) -> Callable[[Command], Command]:
 
 
 def _parameters(kind: type[Any], group: Group) -> list[inspect.Parameter]:
-    hints = typing.get_type_hints(kind, include_extras=True)
+    types, docs = field_types(kind), field_docs(kind)
     return [
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=_annotation(field, hints[field.name], group),
+            annotation=_annotation(field, types[field.name], docs.get(field.name, ""), group),
         )
         for field in dataclasses.fields(kind)
     ]
 
 
-def _annotation(field: dataclasses.Field[Any], hint: Any, group: Group) -> Any:
+def _annotation(field: dataclasses.Field[Any], hint: Any, text: str, group: Group) -> Any:
     is_switch = members(hint) == (bool,)
-    has_default = field.default not in (None, dataclasses.MISSING)
-    default = f" [default: {str(field.default).lower() if is_switch else field.default}]"
+    if field.default not in (None, dataclasses.MISSING):
+        default = str(field.default).lower() if is_switch else field.default
+        text = f"{text} [default: {default}]"
+    long = tuple(f"--{a.replace('_', '-')}" for a, name in ALIASES.items() if name == field.name)
     parameter = Parameter(
-        alias=ALIASES.get(field.name, ()),
+        alias=(*SHORT.get(field.name, ()), *long),
         group=group,
-        help=HELP[field.name] + (default if has_default else ""),
+        help=text,
         metavar=None if is_switch else _metavar(hint),
     )
     return Annotated[bool | None if is_switch else str | None, parameter]
 
 
 def _metavar(hint: Any) -> str:
-    kinds = [m for m in members(hint) if m is not type(None)]
-    if len(kinds) == 1 and typing.get_origin(kinds[0]) is typing.Literal:
-        return "|".join(str(choice) for choice in typing.get_args(kinds[0]))
     names = {int: "INT", float: "NUMBER", str: "TEXT"}
-    return "|".join(names.get(kind, describe(kind).upper()) for kind in kinds)
+    words = []
+    for kind in members(hint):
+        if typing.get_origin(kind) is Literal:
+            words.append("|".join(str(choice) for choice in typing.get_args(kind)))
+        elif kind is not type(None):
+            words.append(names.get(kind, str(kind)))
+    return "|".join(words)
 
 
-def given(flags: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Returns the flags that were given and are fields of ``kind``."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {k: v for k, v in flags.items() if k in names and v is not None}
+def given(flags: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Returns the flags that were given and are fields of ``kind``, as a file would hold them."""
+    return {
+        name: _value(flags[name], hint)
+        for name, hint in field_types(kind).items()
+        if flags.get(name) is not None
+    }
+
+
+def _value(text: Any, hint: Any) -> Any:
+    """Returns a flag's text as the number it must be; what is none stays text and is refused."""
+    for number in (int, float):
+        if number in members(hint) and str not in members(hint) and isinstance(text, str):
+            try:
+                return number(text)
+            except ValueError:
+                continue
+    return text
