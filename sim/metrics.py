@@ -38,6 +38,20 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     return metrics
 
 
+def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> Metrics:
+    """Returns throughput per GPU and what it costs; NaN where the GPU has no price."""
+    price = float("nan") if usd_per_gpu_hour is None else usd_per_gpu_hour
+    usd_per_hour = price * num_gpus
+    output_tok_s = metrics["output_throughput"]
+    return {
+        "num_gpus": num_gpus,
+        "output_tok_s_per_gpu": output_tok_s / num_gpus,
+        "total_tok_s_per_gpu": metrics["total_token_throughput"] / num_gpus,
+        "usd_per_hour": usd_per_hour,
+        "usd_per_million_output_tokens": usd_per_hour / (output_tok_s * 3600) * 1e6,
+    }
+
+
 def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     """Returns per-request seconds: ttft, its parts queue and prefill, tpot, e2el.
 

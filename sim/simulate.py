@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dynosim.hardware_models.errors import UserError
@@ -11,6 +12,7 @@ from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.engine import EngineLimits
+from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
 
@@ -25,6 +27,12 @@ class Simulation:
     timer: StepTimer
     result: RunResult
     warnings: tuple[str, ...]
+
+    def metrics(self, slos_ms: Mapping[str, float] | None = None) -> Metrics:
+        """Returns :func:`dynosim.sim.metrics.summarize`, and rates and cost per GPU."""
+        metrics = summarize(self.result, slos_ms)
+        price = self.engine.gpu.cloud_price_usd_hour
+        return metrics | per_gpu(metrics, self.deployment.num_gpus, price)
 
 
 def simulate(

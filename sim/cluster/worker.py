@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import simpy
-from simpy.events import NORMAL
+from simpy.events import NORMAL, EventPriority
 
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
 
 # At one instant arrivals come first (NORMAL), then ends of runs, then wake-ups of idle engines,
 # so that requests that arrive together are batched together.
-_RUN_END = NORMAL + 1
-_WAKE_UP = NORMAL + 2
+_RUN_END = EventPriority(NORMAL + 1)
+_WAKE_UP = EventPriority(NORMAL + 2)
 
 
 class RunEnd(simpy.Event):
@@ -58,7 +58,7 @@ class Worker:
         elif self.engine.is_interruptible:
             self._end_run_at(self.engine.boundary_after(self._env.now), _RUN_END)
 
-    def _end_run_at(self, time_s: float, priority: int) -> None:
+    def _end_run_at(self, time_s: float, priority: EventPriority) -> None:
         self._run_number += 1
         self._run_end_s = time_s
         event = RunEnd(self._env, self._run_number, self._on_run_end)
