@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable
@@ -35,14 +36,16 @@ def check(hint: Any, value: object, path: KeyPath, source: Source) -> UserError 
         _adapter(hint).validate_python(value, strict=True)
     except ValidationError:
         return source.error(path, f"found {shown(value)}", _hint(hint, value))
+    if isinstance(value, float) and math.isnan(value):
+        return source.error(path, "found nan", _hint(hint, value))
     return None
 
 
 @cache
 def _adapter(hint: Any) -> Any:
-    from pydantic import ConfigDict, TypeAdapter
+    from pydantic import TypeAdapter
 
-    return TypeAdapter(hint, config=ConfigDict(allow_inf_nan=False))
+    return TypeAdapter(hint)
 
 
 def _hint(hint: Any, value: object) -> str:

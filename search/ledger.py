@@ -55,16 +55,20 @@ class Ledger:
                 directions=[o.direction for o in objectives],
                 load_if_exists=True,
             )
-            found = self._study.user_attrs.setdefault("space_sha256", identity)
-            if found != identity:
-                raise UserError(
-                    "holds the run of another space",
-                    where=str(path),
-                    hint="give the space it was started with, or another output folder",
-                )
-            self._study.set_user_attr("space_sha256", identity)
+            self._claim(path, identity)
             self._study.set_metric_names([o.metric for o in objectives])
         self.outcomes = dict(map(_read, self._study.get_trials(deepcopy=False)))
+
+    def _claim(self, path: Path, identity: str) -> None:
+        found = self._study.user_attrs.get("space_sha256")
+        if found is None:
+            self._study.set_user_attr("space_sha256", identity)
+        elif found != identity:
+            raise UserError(
+                "holds the run of another space, workload or seed",
+                where=str(path),
+                hint="give what it was started with, or another output folder",
+            )
 
     def record(self, trial: Trial, outcome: Outcome) -> None:
         """Appends a finished trial; it is on disk when this returns."""

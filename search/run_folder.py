@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -69,8 +70,10 @@ class RunFolder:
         trace: TracebackType | None,
     ) -> None:
         if self._lock is not None:
+            # Unlinked while still locked: whoever opens it later gets a file of its own.
+            with contextlib.suppress(OSError):
+                (self.path / _LOCK).unlink()
             self._lock.close()
-            (self.path / _LOCK).unlink(missing_ok=True)
 
     def _refuse_to_overwrite(self) -> None:
         found = [name for name in (*FILES, CANDIDATES) if (self.path / name).exists()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,11 @@ class Source:
         line = self.lines.get(known)
         head = self.name if line is None else f"{self.name}:{line}"
         return f"{head}: {spell(path)}" if path else head
+
+    def renamed(self, key: str, name: str) -> Source:
+        """Returns the same places with the top-level ``key`` known as ``name`` too."""
+        moved = {(name, *p[1:]): line for p, line in self.lines.items() if p and p[0] == key}
+        return replace(self, lines={**self.lines, **moved})
 
     def error(self, path: KeyPath, message: str, hint: str = "") -> UserError:
         """Returns a problem of the value at ``path``."""
