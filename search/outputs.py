@@ -1,0 +1,110 @@
+"""The files of a run. Those that results are compared by hold no time, path or worker count."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from dynosim.search.figure import frontier_figure, save_png
+from dynosim.search.frontier import reference_point
+from dynosim.search.identity import space_sha256, versions, workload_sha256
+from dynosim.search.result import SearchResult
+from dynosim.search.run_folder import CANDIDATES, RunFolder
+from dynosim.search.table import to_csv, trial_columns, trial_rows
+from dynosim.search.trial import Trial
+from dynosim.sim.workload.columns import Workload
+
+TableFormat = Literal["csv", "parquet"]
+
+
+def write_outputs(
+    folder: RunFolder,
+    result: SearchResult,
+    workload: Workload,
+    *,
+    table_format: TableFormat = "csv",
+) -> None:
+    """Writes tables, figure, candidates and manifest; each file appears in one piece."""
+    columns = trial_columns(result)
+    folder.write("frontier.csv", to_csv(columns, trial_rows(result, result.frontier)))
+    if table_format == "csv":
+        folder.write("trials.csv", to_csv(columns, trial_rows(result)))
+    else:
+        folder.write_with("trials.parquet", lambda path: _write_parquet(result, path))
+    figure = frontier_figure(result)
+    folder.write_with("frontier.png", lambda path: save_png(figure, path))
+    _write_candidates(folder, result)
+    failures = "".join(map(_failure, (t for t in result.trials if t.reason == "error")))
+    if failures:
+        folder.write("failures.txt", failures.encode())
+    folder.write("manifest.json", _json(manifest(result, workload)))
+    folder.write("run.json", _json(_run(result)))
+
+
+def _write_parquet(result: SearchResult, path: Path) -> None:
+    frame = result.to_frame()
+    frame.to_parquet(path, index=False)
+
+
+def _write_candidates(folder: RunFolder, result: SearchResult) -> None:
+    import yaml
+
+    folder.clear_candidates()
+    width = max(3, len(str(len(result.trials))))
+    for trial in result.frontier:
+        deployment = {k: v for k, v in asdict(trial.deployment).items() if v is not None}
+        figures = ", ".join(
+            f"{o.metric} {v:.6g}"
+            for o, v in zip(
+                result.space.objectives, trial.values(result.space.objectives), strict=True
+            )
+        )
+        text = f"# Trial {trial.number}: {figures}\n{yaml.safe_dump(deployment, sort_keys=False)}"
+        folder.write(f"{CANDIDATES}/{trial.number:0{width}d}.yaml", text.encode())
+
+
+def _failure(trial: Trial) -> str:
+    return f"trial {trial.number}: {trial.deployment}\n{trial.detail}\n{trial.traceback}\n"
+
+
+def manifest(result: SearchResult, workload: Workload) -> dict[str, Any]:
+    """Returns what a run was made of and what it came to; the same for any number of workers."""
+    packages = ("dynosim", "numpy", "simpy", "scipy", "optuna", "moocore", "matplotlib")
+    objectives = result.space.objectives
+    return {
+        "versions": {"python": sys.version.split()[0], **versions(*packages)},
+        "space": result.space.to_mapping(),
+        "space_sha256": space_sha256(result.space, workload),
+        "size": result.space.size,
+        "workload": {"sha256": workload_sha256(workload), **workload.describe()},
+        "seed": result.space.seed,
+        "mode": result.mode,
+        "ending": result.ending,
+        "trials": len(result.trials),
+        "feasible": sum(t.is_feasible for t in result.trials),
+        "infeasible": dict(sorted(result.reasons.items())),
+        "frontier": [t.number for t in result.frontier],
+        "knee": result.knee and result.knee.number,
+        "cheapest": result.cheapest and result.cheapest.number,
+        "hypervolume": result.hypervolume,
+        "hypervolume_reference": list(reference_point(result.trials, objectives)),
+    }
+
+
+def _run(result: SearchResult) -> dict[str, Any]:
+    simulated = sum(t.is_simulated for t in result.trials)
+    return {
+        "command": sys.argv,
+        "workers": result.workers,
+        "wall_s": round(result.wall_s, 3),
+        "simulated": simulated,
+        "simulated_by_this_call": result.simulated_here,
+        "simulations_per_s": round(result.simulated_here / max(result.wall_s, 1e-9), 3),
+    }
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, default=str) + "\n").encode()
