@@ -1,0 +1,37 @@
+"""Things found by name: every module of a folder is one, and outside packages can add more."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from dynosim.hardware_models.errors import unknown_name
+
+
+def module_names(package: str) -> list[str]:
+    """Returns the names registered in ``package``: its public modules, and entry points.
+
+    The entry-point group has the package's dotted name; each entry point is a module.
+    """
+    folder = importlib.import_module(package)
+    own = {m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_")}
+    return sorted(own - {"base"} | {e.name for e in entry_points(group=package)})
+
+
+def find_module(package: str, kind: str, name: str) -> ModuleType:
+    """Returns the module registered under ``name``; raises UserError with the nearest names."""
+    name = name.replace("-", "_")
+    try:
+        if name.isidentifier() and name != "base" and not name.startswith("_"):
+            return importlib.import_module(f"{package}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.{name}":
+            raise
+    for entry in entry_points(group=package):
+        if entry.name == name:
+            module = entry.load()
+            assert isinstance(module, ModuleType)
+            return module
+    raise unknown_name(kind, name, module_names(package))

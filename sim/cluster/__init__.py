@@ -1,0 +1,1 @@
+"""Replicas on one clock, and the router in front of them."""

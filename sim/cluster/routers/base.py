@@ -1,0 +1,23 @@
+"""The router interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class ReplicaView(Protocol):
+    """What a router may see of a replica."""
+
+    @property
+    def outstanding(self) -> int:
+        """Requests sent to the replica and not yet finished."""
+        ...
+
+
+class Router(Protocol):
+    """Returns, per request, the index of the replica that serves it."""
+
+    def choose(self, request: int, replicas: Sequence[ReplicaView], /) -> int:
+        """Returns a replica index for request number ``request``."""
+        ...

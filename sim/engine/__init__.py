@@ -1,0 +1,1 @@
+"""One serving engine: paged KV cache, batch scheduler and its clock."""

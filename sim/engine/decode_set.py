@@ -1,0 +1,123 @@
+"""The sequences that generate one token every step, with every sum that a leap needs."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from dynosim.sim.engine.sequence import Sequence
+
+
+class DecodeSet:
+    """Decoding sequences, advanced together; all queries cost O(1) in their number.
+
+    ``steps`` counts decode steps so far. ``context_tokens`` is the summed number of computed
+    tokens. Where each sequence next needs a KV block is kept as a ring over the block size: a
+    sequence that joins at step ``j`` with ``c`` computed tokens crosses a block boundary at every
+    step ``s`` with ``(c + s - j) % block_size == 0``.
+    """
+
+    __slots__ = (
+        "_crossings",
+        "_due",
+        "_finish_steps",
+        "block_size",
+        "context_tokens",
+        "size",
+        "steps",
+    )
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.size = 0
+        self.steps = 0
+        self.context_tokens = 0
+        self._crossings = [0] * block_size
+        self._finish_steps: list[int] = []
+        self._due: dict[int, list[Sequence]] = {}
+
+    def join(self, seq: Sequence) -> None:
+        """Adds a sequence that has just sampled a token and wants more."""
+        steps = self.steps
+        seq.is_decoding = True
+        seq.join_step = steps
+        self.size += 1
+        self.context_tokens += seq.computed
+        self._crossings[(steps - seq.computed) % self.block_size] += 1
+        finish = steps + seq.output_tokens - seq.emitted
+        due = self._due.get(finish)
+        if due is None:
+            self._due[finish] = [seq]
+            heappush(self._finish_steps, finish)
+        else:
+            due.append(seq)
+
+    def leave(self, seq: Sequence) -> None:
+        """Removes a sequence before its end and brings its own counts up to date."""
+        finish = seq.join_step + seq.output_tokens - seq.emitted
+        self._due[finish].remove(seq)
+        self._settle(seq)
+
+    def _settle(self, seq: Sequence) -> None:
+        ran = self.steps - seq.join_step
+        self._crossings[(seq.join_step - seq.computed) % self.block_size] -= 1
+        seq.computed += ran
+        seq.emitted += ran
+        seq.blocks = -(-seq.computed // self.block_size)
+        seq.is_decoding = False
+        self.size -= 1
+        self.context_tokens -= seq.computed
+
+    def crosses(self, seq: Sequence) -> bool:
+        """Whether the sequence needs a new KV block in the coming step."""
+        return (seq.computed + self.steps - seq.join_step) % self.block_size == 0
+
+    def blocks_for_step(self) -> int:
+        """Returns the KV blocks that the coming step needs."""
+        return self._crossings[self.steps % self.block_size]
+
+    def blocks_needed(self, num_steps: int) -> int:
+        """Returns the KV blocks that the next ``num_steps`` steps need together."""
+        cycles, rest = divmod(num_steps, self.block_size)
+        first = self.steps % self.block_size
+        last = first + rest
+        ring = self._crossings
+        if last <= self.block_size:
+            partial = sum(ring[first:last])
+        else:
+            partial = sum(ring[first:]) + sum(ring[: last - self.block_size])
+        return cycles * self.size + partial
+
+    def steps_within(self, num_blocks: int, at_most: int) -> int:
+        """Returns the largest number of steps up to ``at_most`` that ``num_blocks`` allow."""
+        if self.size * (at_most // self.block_size + 1) <= num_blocks:
+            return at_most
+        if self.blocks_needed(at_most) <= num_blocks:
+            return at_most
+        low, high = 0, at_most
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.blocks_needed(middle) <= num_blocks:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def steps_to_finish(self) -> int:
+        """Returns the steps until the next sequence ends; the set must not be empty."""
+        return self._finish_steps[0] - self.steps
+
+    def advance(self, num_steps: int) -> list[Sequence]:
+        """Runs ``num_steps`` steps and returns the sequences that end with the last of them."""
+        self.steps += num_steps
+        self.context_tokens += num_steps * self.size
+        finish_steps = self._finish_steps
+        if finish_steps and finish_steps[0] == self.steps:
+            heappop(finish_steps)
+            finished = self._due.pop(self.steps)
+            for seq in finished:
+                self._settle(seq)
+            return finished
+        return _NOBODY
+
+
+_NOBODY: list[Sequence] = []

@@ -1,0 +1,50 @@
+"""A request as its engine sees it."""
+
+from __future__ import annotations
+
+
+class Sequence:
+    """One request's state in one engine; the only mutable thing besides the engine itself.
+
+    ``target`` is the number of tokens to compute before the next token is sampled (the prompt, and
+    after a preemption also what was generated before). While prefilling, ``computed`` and
+    ``blocks`` are exact; while decoding they follow from ``join_step``, the decode set's step count
+    when the sequence joined it.
+    """
+
+    __slots__ = (
+        "blocks",
+        "cached_tokens",
+        "computed",
+        "emitted",
+        "first_step",
+        "index",
+        "is_decoding",
+        "join_step",
+        "named",
+        "order",
+        "output_tokens",
+        "preemptions",
+        "prompt_tokens",
+        "scheduled_s",
+        "target",
+        "units",
+    )
+
+    def __init__(self, index: int, prompt_tokens: int, output_tokens: int, units: list[int]):
+        self.index = index
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.units = units
+        self.target = prompt_tokens
+        self.computed = 0
+        self.blocks = 0
+        self.named = 0
+        self.emitted = 0
+        self.is_decoding = False
+        self.join_step = 0
+        self.order = 0
+        self.first_step = -1
+        self.preemptions = 0
+        self.cached_tokens = 0
+        self.scheduled_s = -1.0

@@ -1,0 +1,192 @@
+"""Latency, throughput and utilisation of a run, under the names of ``vllm bench serve``.
+
+Definitions (docs.vllm.ai, "Benchmark CLI"; they differ between tools): TTFT runs from the client's
+send to the first token; TPOT is (E2EL - TTFT) / (output tokens - 1) per request; ITL pools the gaps
+between consecutive tokens of all requests; goodput counts requests that meet every SLO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dynosim.sim.quantiles import Progressions
+from dynosim.sim.results import ReplicaLog, RunResult
+from dynosim.sim.workload.columns import FloatArray
+
+PERCENTILES = (50, 90, 95, 99)
+
+Metrics = dict[str, float]
+"""Flat names to numbers; times in ms, rates per second. Absent quantities are NaN."""
+
+
+def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> Metrics:
+    """Returns all metrics of a run.
+
+    ``slos_ms`` are goodput thresholds in ms by ``ttft``, ``tpot``, ``e2el``; with none given,
+    ``request_goodput`` is NaN.
+    """
+    latency_s = request_latencies_s(result)
+    metrics = _counts_and_rates(result)
+    for name, values in latency_s.items():
+        metrics |= _statistics(name, values[~np.isnan(values)] * 1e3)
+    metrics |= _itl_statistics(result)
+    metrics |= _goodput(latency_s, slos_ms, metrics["duration"])
+    metrics |= _per_user(latency_s["tpot"])
+    metrics |= _engine_use(result)
+    return metrics
+
+
+def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> Metrics:
+    """Returns throughput per GPU and what it costs; NaN where the GPU has no price."""
+    price = float("nan") if usd_per_gpu_hour is None else usd_per_gpu_hour
+    usd_per_hour = price * num_gpus
+    output_tok_s = metrics["output_throughput"]
+    return {
+        "num_gpus": num_gpus,
+        "output_tok_s_per_gpu": output_tok_s / num_gpus,
+        "total_tok_s_per_gpu": metrics["total_token_throughput"] / num_gpus,
+        "usd_per_hour": usd_per_hour,
+        "usd_per_million_output_tokens": usd_per_hour / (output_tok_s * 3600) * 1e6,
+    }
+
+
+def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
+    """Returns per-request seconds: ttft, its parts queue and prefill, tpot, e2el.
+
+    NaN for refused requests, and for the TPOT of single-token answers, which have none.
+    """
+    gaps = np.maximum(result.workload.output_tokens - 1, 0)
+    decode_s = result.finish_s - result.first_token_s
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
+    return {
+        "ttft": result.first_token_s - result.sent_s,
+        "queue": result.scheduled_s - result.sent_s,
+        "prefill": result.first_token_s - result.scheduled_s,
+        "tpot": tpot_s,
+        "e2el": result.finish_s - result.sent_s,
+    }
+
+
+def _counts_and_rates(result: RunResult) -> Metrics:
+    done = result.completed
+    input_tokens = int(result.workload.input_tokens[done].sum())
+    output_tokens = int(result.workload.output_tokens[done].sum())
+    completed = int(done.sum())
+    duration_s = float("nan")
+    if completed:
+        duration_s = float(result.finish_s[done].max() - result.sent_s[done].min())
+    return {
+        "duration": duration_s,
+        "completed": completed,
+        "failed": len(done) - completed,
+        "total_input_tokens": input_tokens,
+        "total_output_tokens": output_tokens,
+        "request_throughput": completed / duration_s,
+        "output_throughput": output_tokens / duration_s,
+        "total_token_throughput": (input_tokens + output_tokens) / duration_s,
+        "max_concurrent_requests": _max_concurrent(result),
+        "preemptions": int(result.preemptions.sum()),
+        "prefix_hit_rate": float(result.cached_tokens[done].sum() / max(input_tokens, 1)),
+    }
+
+
+def _max_concurrent(result: RunResult) -> int:
+    done = result.completed
+    times = np.concatenate([result.sent_s[done], result.finish_s[done]])
+    change = np.repeat([1, -1], int(done.sum()))
+    # At equal times an answer ends before the next request starts.
+    order = np.lexsort((change, times))
+    return int(np.cumsum(change[order]).max(initial=0))
+
+
+def _statistics(name: str, values_ms: FloatArray) -> Metrics:
+    if not len(values_ms):
+        names = ["mean", "median", "std", *(f"p{p}" for p in PERCENTILES)]
+        return {f"{s}_{name}_ms": float("nan") for s in names}
+    quantiles = np.percentile(values_ms, PERCENTILES)
+    return {
+        f"mean_{name}_ms": float(values_ms.mean()),
+        f"median_{name}_ms": float(quantiles[0]),
+        f"std_{name}_ms": float(values_ms.std()),
+        **{f"p{p}_{name}_ms": float(v) for p, v in zip(PERCENTILES, quantiles, strict=True)},
+    }
+
+
+def _itl_statistics(result: RunResult) -> Metrics:
+    gaps_s = token_gaps_s(result)
+    mean, std = gaps_s.mean_std()
+    quantiles = [gaps_s.quantile(p / 100) for p in PERCENTILES]
+    return {
+        "mean_itl_ms": mean * 1e3,
+        "median_itl_ms": quantiles[0] * 1e3,
+        "std_itl_ms": std * 1e3,
+        **{f"p{p}_itl_ms": v * 1e3 for p, v in zip(PERCENTILES, quantiles, strict=True)},
+    }
+
+
+def token_gaps_s(result: RunResult) -> Progressions:
+    """Returns the gaps between consecutive tokens of all requests.
+
+    Within a stint every request of the batch sees each step's duration; a preemption adds the gap
+    from one stint to the next.
+    """
+    columns = []
+    for log in result.replicas:
+        steps = log.steps
+        columns.append(np.stack([steps.dt_s, steps.growth_s, steps.counts, steps.num_decode]))
+        waits_s = _resumption_gaps_s(log)
+        columns.append(np.stack([waits_s, 0 * waits_s, 0 * waits_s + 1, 0 * waits_s + 1]))
+    return Progressions(*np.concatenate(columns, axis=1))
+
+
+def _resumption_gaps_s(log: ReplicaLog) -> FloatArray:
+    """Returns, for every preemption after a first token, the wait from token to token."""
+    request, first, end = log.stints.T
+    order = np.argsort(request, kind="stable")
+    resumed = np.flatnonzero(np.diff(request[order]) == 0)
+    before = log.steps.ends_s(end[order][resumed] - 1)
+    return log.steps.ends_s(first[order][resumed + 1]) - before
+
+
+def _goodput(
+    latency_s: Mapping[str, FloatArray], slos_ms: Mapping[str, float] | None, duration_s: float
+) -> Metrics:
+    if not slos_ms:
+        return {"request_goodput": float("nan"), "slo_attainment": float("nan")}
+    good = ~np.isnan(latency_s["e2el"])
+    for name, limit_ms in slos_ms.items():
+        # A single-token answer has no TPOT to miss.
+        values_s = np.nan_to_num(latency_s[name], nan=0.0)
+        good &= values_s * 1e3 <= limit_ms
+    return {
+        "request_goodput": float(good.sum() / duration_s),
+        "slo_attainment": float(good.mean()),
+    }
+
+
+def _per_user(tpot_s: FloatArray) -> Metrics:
+    tpot_s = tpot_s[tpot_s > 0]
+    if not len(tpot_s):
+        return {"output_tok_s_per_user": float("nan")}
+    return {"output_tok_s_per_user": float(1.0 / np.median(tpot_s))}
+
+
+def _engine_use(result: RunResult) -> Metrics:
+    """Returns KV use and busy share over the replicas that did anything."""
+    logs = [log.steps for log in result.replicas if len(log.steps)]
+    if not logs:
+        return {"kv_usage_mean": float("nan"), "kv_usage_peak": float("nan"), "busy_share": 0.0}
+    busy_s = sum(float(steps.durations_s.sum()) for steps in logs)
+    held = sum(float(steps.used_blocks @ steps.durations_s) for steps in logs)
+    end_s = max(float(steps.start_s[-1] + steps.durations_s[-1]) for steps in logs)
+    begin_s = min(float(steps.start_s[0]) for steps in logs)
+    span_s = (end_s - begin_s) * len(result.replicas)
+    num_blocks = result.replicas[0].num_blocks
+    return {
+        "kv_usage_mean": held / (num_blocks * busy_s),
+        "kv_usage_peak": max(float(steps.used_blocks.max()) for steps in logs) / num_blocks,
+        "busy_share": busy_s / span_s,
+    }

@@ -1,0 +1,80 @@
+"""Exact statistics of step durations that occur many times, without listing them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dynosim.sim.workload.columns import FloatArray
+
+
+class Progressions:
+    """A multiset of values: ``weight`` copies of each of ``dt + j * growth`` for ``j < count``.
+
+    All four are arrays of one shape with ``growth >= 0``; that is how step durations come out of a
+    leap. Statistics equal numpy's on the listed values (to rounding) at a cost that does not
+    depend on how many there are.
+    """
+
+    def __init__(
+        self, dt: FloatArray, growth: FloatArray, count: FloatArray, weight: FloatArray
+    ) -> None:
+        present = (weight > 0) & (count > 0)
+        self._dt, self._growth = dt[present], growth[present]
+        self._count, self._weight = count[present], weight[present]
+        self.total = float(self._count @ self._weight)
+
+    def mean_std(self) -> tuple[float, float]:
+        """Returns mean and population standard deviation; NaN when empty."""
+        if not self.total:
+            return math.nan, math.nan
+        k, g = self._count, self._growth
+        j1, j2 = k * (k - 1) / 2, (k - 1) * k * (2 * k - 1) / 6
+        mean = float(self._weight @ (k * self._dt + g * j1)) / self.total
+        offset = self._dt - mean
+        squares = k * offset**2 + 2 * offset * g * j1 + g**2 * j2
+        return mean, math.sqrt(max(float(self._weight @ squares) / self.total, 0.0))
+
+    def quantile(self, q: float) -> float:
+        """Returns ``np.quantile`` of the listed values (linear interpolation); NaN when empty."""
+        if not self.total:
+            return math.nan
+        position = q * (self.total - 1)
+        below = self._at_rank(math.floor(position))
+        share = position - math.floor(position)
+        if not share:
+            return below
+        return below + (self._at_rank(math.ceil(position)) - below) * share
+
+    def _at_rank(self, rank: int) -> float:
+        """Returns the value of the given rank (from 0) by bisection over the value."""
+        dt, growth, count, weight = self._dt, self._growth, self._count, self._weight
+        last = dt + (count - 1) * growth
+        low, high = float(dt.min()), float(last.max())
+        needed = rank + 1.0
+        while high - low > 1e-13 * high:
+            middle = 0.5 * (low + high)
+            at_most = _counts_up_to(middle, dt, growth, count)
+            if float(at_most @ weight) >= needed:
+                high = middle
+                keep = dt <= high
+            else:
+                low = middle
+                # Progressions wholly at or below `low` only shift the rank.
+                keep = last > low
+                needed -= float(count[~keep] @ weight[~keep])
+            if not keep.all():
+                dt, growth, last = dt[keep], growth[keep], last[keep]
+                count, weight = count[keep], weight[keep]
+        return high
+
+
+def _counts_up_to(
+    value: float, dt: FloatArray, growth: FloatArray, count: FloatArray
+) -> FloatArray:
+    """Returns how many members of each progression are at most ``value``."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.floor((value - dt) / growth) + 1.0
+    steps = np.where(growth > 0.0, steps, np.where(dt <= value, count, 0.0))
+    return np.asarray(np.clip(steps, 0.0, count))

@@ -1,0 +1,115 @@
+"""Result files: the flat JSON of ``vllm bench serve``, and one JSON line a request."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from dynosim.sim.metrics import Metrics, request_latencies_s
+from dynosim.sim.results import RunResult
+from dynosim.sim.simulate import Simulation
+
+Json = dict[str, object]
+
+# Names and order of `vllm bench serve` (0.33); ours follow under one key of their own.
+_STATISTICS = tuple(
+    f"{s}_{m}_ms"
+    for m in ("ttft", "tpot", "itl", "e2el")
+    for s in ("mean", "median", "std", "p50", "p90", "p95", "p99")
+)
+_BENCH_METRICS = (
+    "duration",
+    "completed",
+    "failed",
+    "total_input_tokens",
+    "total_output_tokens",
+    "request_throughput",
+    "request_goodput",
+    "output_throughput",
+    "total_token_throughput",
+    "max_concurrent_requests",
+    *_STATISTICS,
+)
+
+
+def bench_document(
+    simulation: Simulation, metrics: Metrics, *, seed: int, request_rate: float = math.inf
+) -> Json:
+    """Returns the flat result that existing plotters of ``vllm bench serve`` files read.
+
+    Everything of ours (deployment, memory, sources, further metrics) stands under ``dynosim``.
+    Carries no date, so that equal inputs give equal bytes. NaN becomes null.
+    """
+    workload = simulation.result.workload
+    args = simulation.engine.args
+    document: Json = {
+        "backend": args.backend,
+        "label": f"dynosim-{args.backend}",
+        "model_id": simulation.engine.model.name,
+        "tokenizer_id": simulation.engine.model.name,
+        "num_prompts": len(workload),
+        "request_rate": "inf" if math.isinf(request_rate) else request_rate,
+        "max_concurrency": workload.max_concurrency,
+    }
+    document |= {name: _json_number(metrics[name]) for name in _BENCH_METRICS}
+    document["dynosim"] = {
+        "deployment": asdict(simulation.deployment),
+        "engine": asdict(args),
+        "backend_version": simulation.engine.backend.version,
+        "gpu": simulation.engine.gpu.key,
+        "workload": workload.name,
+        "seed": seed,
+        "sources": [asdict(source) for source in simulation.timer.sources],
+        "warnings": list(simulation.warnings),
+        "metrics": {k: _json_number(v) for k, v in metrics.items() if k not in _BENCH_METRICS},
+    }
+    return document
+
+
+def request_rows(result: RunResult) -> Iterator[Json]:
+    """Returns one row a request, in the workload's order; refused ones have null times."""
+    columns = {
+        "arrival_s": result.sent_s,
+        "input_tokens": result.workload.input_tokens,
+        "output_tokens": result.workload.output_tokens,
+        "replica": result.replica,
+        "cached_tokens": result.cached_tokens,
+        "preemptions": result.preemptions,
+    }
+    columns |= {f"{k}_ms": v * 1e3 for k, v in request_latencies_s(result).items()}
+    names = list(columns)
+    for index, row in enumerate(zip(*(c.tolist() for c in columns.values()), strict=True)):
+        values = {name: _json_number(v) for name, v in zip(names, row, strict=True)}
+        yield {"request": index, **values}
+
+
+def write_json(path: Path, document: Json) -> None:
+    """Writes one JSON document, whole or not at all."""
+    _write_atomically(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def write_json_lines(path: Path, rows: Iterator[Json]) -> None:
+    """Writes one JSON object a line, whole or not at all."""
+    _write_atomically(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def _json_number(value: object) -> object:
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if not math.isfinite(number):
+            return None
+        # Twelve significant digits: the same text whatever the platform's last bit says.
+        return float(f"{number:.12g}")
+    return value

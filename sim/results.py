@@ -1,0 +1,109 @@
+"""What happened to every request and in every step; metrics come from here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.step_log import StepLog, Steps
+from dynosim.sim.workload.columns import FloatArray, IntArray, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaLog:
+    """One replica's steps.
+
+    ``stints`` has (request, first_step, end_step) rows: the request got one token at the end of
+    each step in [first_step, end_step).
+    """
+
+    steps: Steps
+    stints: IntArray
+    num_blocks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """One simulated run, a column element a request, in the workload's order.
+
+    Times are seconds from the start of the run, NaN for refused requests (longer than
+    ``max_model_len``), whose ``replica`` is -1. ``cached_tokens`` counts prompt tokens found in the
+    prefix cache when the request was first scheduled; what a preempted request finds again is not
+    in it.
+    """
+
+    workload: Workload
+    sent_s: FloatArray
+    scheduled_s: FloatArray
+    first_token_s: FloatArray
+    finish_s: FloatArray
+    replica: IntArray
+    cached_tokens: IntArray
+    preemptions: IntArray
+    replicas: tuple[ReplicaLog, ...]
+
+    @property
+    def completed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which requests got all their tokens."""
+        return np.asarray(~np.isnan(self.finish_s))
+
+    def token_times_s(self, request: int) -> FloatArray:
+        """Returns when each of the request's tokens was emitted."""
+        log = self.replicas[int(self.replica[request])]
+        own = log.stints[log.stints[:, 0] == request]
+        steps = [np.arange(first, end) for _, first, end in own]
+        return log.steps.ends_s(np.concatenate(steps))
+
+
+class Recorder:
+    """Collects a run's facts while it runs."""
+
+    def __init__(self, workload: Workload) -> None:
+        n = len(workload)
+        self._workload = workload
+        self.sent_s = [float("nan")] * n
+        self.replica = [-1] * n
+        self._scheduled_s = [float("nan")] * n
+        self._finish_s = [float("nan")] * n
+        self._cached_tokens = [0] * n
+        self._preemptions = [0] * n
+
+    def record(self, seq: Sequence, time_s: float) -> None:
+        """Notes that a request has all its tokens; raises AssertionError if it had before."""
+        index = seq.index
+        assert self._finish_s[index] != self._finish_s[index], f"request {index} finished twice"
+        self._finish_s[index] = time_s
+        self._scheduled_s[index] = seq.scheduled_s
+        self._cached_tokens[index] = seq.cached_tokens
+        self._preemptions[index] = seq.preemptions
+
+    def result(self, logs: list[StepLog], num_blocks: int) -> RunResult:
+        """Returns the finished run; raises AssertionError unless every token is accounted for."""
+        replicas = tuple(
+            ReplicaLog(steps=log.steps(), stints=log.stints(), num_blocks=num_blocks)
+            for log in logs
+        )
+        first_token_s = np.full(len(self._workload), np.inf)
+        tokens = np.zeros(len(self._workload), dtype=np.int64)
+        for log in replicas:
+            request, first, end = log.stints.T
+            np.minimum.at(first_token_s, request, log.steps.ends_s(first))
+            np.add.at(tokens, request, end - first)
+        sent = np.asarray(self.replica) >= 0
+        expected = np.where(sent, self._workload.output_tokens, 0)
+        assert np.array_equal(tokens, expected), "tokens were lost or emitted twice"
+        finish_s = np.asarray(self._finish_s)
+        assert np.array_equal(~np.isnan(finish_s), sent), "a request was lost"
+        return RunResult(
+            workload=self._workload,
+            sent_s=np.asarray(self.sent_s),
+            scheduled_s=np.asarray(self._scheduled_s),
+            first_token_s=np.where(sent, first_token_s, np.nan),
+            finish_s=finish_s,
+            replica=np.asarray(self.replica),
+            cached_tokens=np.asarray(self._cached_tokens),
+            preemptions=np.asarray(self._preemptions),
+            replicas=replicas,
+        )

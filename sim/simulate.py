@@ -1,0 +1,120 @@
+"""From a deployment and a workload to a run: names, memory, timing, then the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
+from dynosim.hardware_models.timing.step_timer import StepTimer
+from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.deployment import Deployment
+from dynosim.sim.engine.engine import EngineLimits
+from dynosim.sim.metrics import Metrics, per_gpu, summarize
+from dynosim.sim.results import RunResult
+from dynosim.sim.workload.columns import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A run and what it rests on: the engine as resolved, its memory plan, its timing sources."""
+
+    deployment: Deployment
+    engine: ResolvedEngine
+    memory: MemoryPlan
+    timer: StepTimer
+    result: RunResult
+    warnings: tuple[str, ...]
+
+    def metrics(self, slos_ms: Mapping[str, float] | None = None) -> Metrics:
+        """Returns :func:`dynosim.sim.metrics.summarize`, and rates and cost per GPU."""
+        metrics = summarize(self.result, slos_ms)
+        price = self.engine.gpu.cloud_price_usd_hour
+        return metrics | per_gpu(metrics, self.deployment.num_gpus, price)
+
+
+def simulate(
+    deployment: Deployment, workload: Workload, *, seed: int = 0, leap: bool = True
+) -> Simulation:
+    """Returns the simulation of ``workload`` on ``deployment``.
+
+    ``leap=False`` runs every engine step by itself: slower, with identical results; it is the
+    oracle of the tests. Raises UserError for unknown names, and where the deployment cannot run
+    (its memory plan is infeasible), with the smallest change that would help.
+    """
+    engine, warnings = resolve_for(deployment, workload)
+    memory = plan_memory(engine)
+    if not memory.feasible:
+        raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
+    timer = StepTimer.compile(engine)
+    spec = cluster_spec(deployment, engine, memory, timer, leap=leap)
+    result = run_cluster(spec, workload, seed)
+    refused = len(workload) - int(result.completed.sum())
+    if refused:
+        limit = engine.args.max_model_len
+        warnings += (f"{refused} request(s) longer than max_model_len {limit:,} were refused",)
+    return Simulation(
+        deployment=deployment,
+        engine=engine,
+        memory=memory,
+        timer=timer,
+        result=result,
+        warnings=warnings,
+    )
+
+
+def resolve_for(
+    deployment: Deployment, workload: Workload
+) -> tuple[ResolvedEngine, tuple[str, ...]]:
+    """Returns the engine with every default filled in, and warnings.
+
+    Without an explicit ``max_model_len`` the engine is given room for the workload's longest
+    request, even beyond what the model declares (as rope scaling would): a plan for a trace should
+    answer for all of it. With one, longer requests are refused, as the real engine does.
+    """
+    engine = resolve_engine(deployment)
+    if deployment.max_model_len is not None or not len(workload):
+        return engine, ()
+    longest = int((workload.input_tokens + workload.output_tokens).max())
+    declared = engine.args.max_model_len
+    if declared is not None and longest <= declared:
+        return engine, ()
+    warning = (
+        f"the longest request has {longest:,} tokens, {engine.model.name} declares {declared:,}: "
+        f"simulated as if --max-model-len {longest} were allowed"
+    )
+    return replace(engine, args=replace(engine.args, max_model_len=longest)), (warning,)
+
+
+def cluster_spec(
+    deployment: Deployment,
+    engine: ResolvedEngine,
+    memory: MemoryPlan,
+    timer: StepTimer,
+    *,
+    leap: bool = True,
+) -> ClusterSpec:
+    """Returns the cluster that serves ``deployment``."""
+    args = engine.args
+    assert args.max_num_seqs is not None, "unresolved engine"
+    assert args.max_num_batched_tokens is not None, "unresolved engine"
+    assert args.max_model_len is not None, "unresolved engine"
+    limits = EngineLimits(
+        max_num_seqs=args.max_num_seqs,
+        max_num_batched_tokens=args.max_num_batched_tokens,
+        block_size=args.block_size,
+        enable_prefix_caching=args.enable_prefix_caching,
+        enable_chunked_prefill=args.enable_chunked_prefill,
+        max_run=1 << 40 if leap else 1,
+    )
+    return ClusterSpec(
+        timer=timer,
+        limits=limits,
+        num_blocks=memory.num_gpu_blocks,
+        max_model_len=args.max_model_len,
+        replicas=deployment.replicas,
+        router=deployment.router,
+        frontend_s=engine.backend.frontend_s,
+    )
