@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dynosim.sim.random_streams import stream
 from dynosim.sim.workload.arrivals import paced_arrivals
 from dynosim.sim.workload.lengths import lognormal_lengths
-from dynosim.sim.workload.streams import stream
 
 SEED = 2026
 BLOCK_TOKENS = 512

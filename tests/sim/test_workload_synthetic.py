@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.random_streams import stream
 from dynosim.sim.workload.arrivals import paced_arrivals
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.columns import Workload
@@ -23,7 +24,6 @@ from dynosim.sim.workload.lengths import (
 )
 from dynosim.sim.workload.shared_prefixes import zipf_popularity
 from dynosim.sim.workload.spec import WorkloadSpec
-from dynosim.sim.workload.streams import stream
 
 INF = math.inf
 

@@ -7,7 +7,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload.columns import Workload
+from dynosim.sim.workload.trace_file import TraceFile
 from dynosim.sim.workload.trace_rows import TraceRows
 from dynosim.sim.workload.traces import read_trace, trace_formats
 
@@ -45,13 +47,13 @@ Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tok
 """
 
 
-def read(folder: Path, text: str | bytes, name: str = "trace", **options: object) -> Workload:
+def read(folder: Path, text: str | bytes, name: str = "trace", **options: Any) -> Workload:
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_trace(path, **options)  # type: ignore[arg-type]
+    return read_trace(path, **options)
 
 
-def refusal(folder: Path, text: str | bytes, **options: object) -> str:
+def refusal(folder: Path, text: str | bytes, **options: Any) -> str:
     with pytest.raises(UserError) as caught:
         read(folder, text, **options)
     return str(caught.value)
@@ -74,17 +76,14 @@ def test_the_formats_are_the_modules_of_the_folder() -> None:
 def test_an_outside_package_may_bring_a_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outside = SimpleNamespace(
-        EXPECTS="a first line that says mine",
-        sniff=lambda head: head == "mine",
-        read=lambda file, *, block_tokens=None: TraceRows(
-            arrival_ns=np.array([5, 2_000_000_005]),
-            input_tokens=np.array([1, 2]),
-            output_tokens=np.array([3, 4]),
-        ),
-    )
+    def rows(file: TraceFile, *, block_tokens: int | None = None) -> TraceRows:
+        stamps, inputs, outputs = np.array([[5, 2_000_000_005], [1, 2], [3, 4]])
+        return TraceRows(arrival_ns=stamps, input_tokens=inputs, output_tokens=outputs)
+
+    outside = ModuleType("mine")
+    vars(outside).update(EXPECTS="mine first", sniff=lambda head: head == "mine", read=rows)
     points = [SimpleNamespace(name="mine", load=lambda: outside)]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    monkeypatch.setattr("dynosim.hardware_models.registry.entry_points", lambda group: points)
     assert rows_of(read(tmp_path, "mine\n")) == [(0.0, 1, 3), (2.0, 2, 4)]
     assert rows_of(read(tmp_path, "mine\n", format="mine")) == [(0.0, 1, 3), (2.0, 2, 4)]
 
