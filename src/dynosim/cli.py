@@ -39,7 +39,7 @@ def build_app() -> App:
 def run(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 a defect of dynosim, 2 the user's input, 130 Ctrl-C."""
     try:
-        build_app()(list(argv), exit_on_error=False, print_error=False)
+        code = build_app()(list(argv), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except UserError as error:
         print_error(str(error))
@@ -62,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
             "  This is a defect of dynosim, not of your input; --debug shows the traceback."
         )
         return EXIT_INTERNAL
-    return 0
+    return code or 0
 
 
 def main() -> None:
