@@ -51,8 +51,8 @@ FAMILY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("mla_dtype", "kv_cache_dtype", "gemm_dtype", "num_heads", "batch_size", "kv_tokens"),
         ),
         "mla_bmm": ("bmm_dtype", "op", "num_heads", "num_tokens"),
-        "custom_allreduce": ("allreduce_dtype", "launch", "num_gpus", "message_size"),
-        "nccl": ("op", "nccl_dtype", "num_gpus", "message_size"),
+        "custom_allreduce": ("allreduce_dtype", "launch", "num_gpus", "message_bytes"),
+        "nccl": ("op", "nccl_dtype", "num_gpus", "message_bytes"),
         "alltoall": (
             *("comm_backend", "phase", "comm_dtype", "ep_size", "hidden_size"),
             *("topk", "num_experts", "num_tokens"),
