@@ -57,7 +57,7 @@ def prefill_curve(
     rows: OpTable, found: AttentionShape, shape: AttentionShape, measured_on: Gpu, gpu: Gpu
 ) -> PrefillCurve:
     """Returns the curve of ``shape`` on ``gpu`` from rows of ``found`` on ``measured_on``."""
-    single = rows.select(batch_size=int(np.min(rows.axis("batch_size"))))  # type: ignore[arg-type]
+    single = rows.select(batch_size=int(np.min(rows.axis("batch_size"))))
     tokens = single.column("isl").astype(np.float64)
     seconds = single.latency_s * _prefill_ratio(tokens, found, shape, measured_on, gpu)
     return PrefillCurve.of(tokens, seconds, window=shape.window)
@@ -121,7 +121,7 @@ def _head_dim_and_window(rows: OpTable, shape: AttentionShape) -> tuple[OpTable,
     rows = rows.select(head_dim=head_dim)
     windows = [int(w) for w in rows.axis("window_size")]
     if shape.window in windows:
-        return rows.select(window_size=shape.window), head_dim, shape.window  # type: ignore[arg-type]
+        return rows.select(window_size=shape.window), head_dim, shape.window
     if 0 not in windows:
         raise MissingTable(f"{rows.name}: only windows {windows}, asked for {shape.window}")
     return rows.select(window_size=0), head_dim, None

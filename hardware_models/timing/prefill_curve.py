@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,7 +37,6 @@ class PrefillCurve:
         window: int | None = None,
         flop_s_per_pair: float = 0.0,
         kv_s_per_token: float = 0.0,
-        additive: bool = False,
     ) -> PrefillCurve:
         """Returns the curve through the measured points, upward spikes taken off."""
         root = np.sqrt(lower_envelope(seconds))
@@ -47,8 +46,11 @@ class PrefillCurve:
             window,
             flop_s_per_pair,
             kv_s_per_token,
-            additive,
         )
+
+    def as_block(self) -> PrefillCurve:
+        """Returns the same curve as one of a whole attention block, projections included."""
+        return replace(self, additive=True)
 
     def whole_s(self, tokens: float) -> float:
         """Returns the seconds of a prompt of ``tokens`` without prefix, utilisation held beyond.

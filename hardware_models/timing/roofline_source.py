@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, TimingSource
 from dynosim.hardware_models.timing.tables import MissingTable
 from dynosim.hardware_models.timing.weight_format import executed_format
+
+V = TypeVar("V")
 
 KERNEL_LAUNCH_S = 5e-6
 COMPUTE_SHARE = 0.6
@@ -101,11 +104,11 @@ class RooflineSource:
         return grid.clamped(shape.window) if shape.window else grid
 
 
-def _bare[V](name: str, value: V) -> Priced[V]:
+def _bare(name: str, value: V) -> Priced[V]:
     detail = f"no kernel measured: {COMPUTE_SHARE:.0%} of peak, {MEMORY_SHARE:.0%} of bandwidth"
     return Priced(value, OpSource(name, "roofline", detail))
 
 
-def _borrowed[V, W](name: str, base: Priced[W], value: V) -> Priced[V]:
+def _borrowed(name: str, base: Priced[Any], value: V) -> Priced[V]:
     detail = f"bfloat16 kernel x ratio of rooflines ({base.source.detail})"
     return Priced(value, OpSource(name, "roofline", detail))

@@ -16,7 +16,7 @@ from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable, load_table
-from dynosim.hardware_models.timing.weight_format import WeightFormat, executed_format
+from dynosim.hardware_models.timing.weight_format import executed_format
 
 EXPERT_LOAD = ("power_law_1.2", "power_law_1.01", "balanced")
 """Measured distributions of tokens over experts, the one to use first: real routers are skewed
@@ -65,14 +65,11 @@ class TableSource:
         return Priced(seconds, self._source(f"moe {dtype}", rows, _other_experts(found, block)))
 
     def all_reduce_s(self, message_bytes: FloatArray, num_gpus: int) -> Priced[FloatArray]:
-        table = _all_reduce_table(self._folder, self.backend)
-        groups = np.asarray(table.axis("num_gpus"), dtype=np.int64)
-        near = int(groups[np.argmin(np.abs(np.log2(groups / num_gpus)))])
-        rows = table.select(num_gpus=near)
         on = self.measured_on
-        # Messages are counted in elements of two bytes: the bus rate of the largest ones then
-        # equals the link's (470 of 450+ GB/s on H200 NVLink), with bytes only half of it.
-        measured_bytes = rows.column("message_size") * 2.0
+        if (on.nvlink_bandwidth_bytes_s is None) != (self.gpu.nvlink_bandwidth_bytes_s is None):
+            raise MissingTable(f"{on.key} has other links than {self.gpu.key}")
+        rows, near = _all_reduce_rows(self._folder, self.backend, num_gpus)
+        measured_bytes = rows.column("message_bytes").astype(np.float64)
         near_roof = roofline.all_reduce_s(on, np.ones(1), near)[0]
         scale = float(roofline.all_reduce_s(self.gpu, np.ones(1), num_gpus)[0] / near_roof)
         seconds = held_line(message_bytes, measured_bytes, rows.latency_s, lambda x: x * near_roof)
@@ -136,9 +133,7 @@ def _gemm_sites(folder: str, backend: str, dtype: str) -> tuple[OpTable, GemmSit
     return rows, GemmSites.of(rows)
 
 
-def _first_dtype(
-    folder: str, backend: str, dtypes: tuple[str, ...]
-) -> tuple[OpTable, GemmSites]:
+def _first_dtype(folder: str, backend: str, dtypes: tuple[str, ...]) -> tuple[OpTable, GemmSites]:
     reasons: list[str] = []
     for dtype in dtypes:
         try:
@@ -183,21 +178,37 @@ _FIELDS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp", "moe_ep
 
 
 @lru_cache(maxsize=64)
-def _all_reduce_table(folder: str, backend: str) -> OpTable:
-    """Returns the backend's own all-reduce, else NCCL's.
+def _all_reduce_rows(folder: str, backend: str, num_gpus: int) -> tuple[OpTable, int]:
+    """Returns messages and seconds for the measured group nearest in size, and that size.
 
-    A backend's table was measured through its own dispatcher (custom kernel for small messages,
-    NCCL or NVLS beyond), so it already is the path the backend takes. Of its two launch modes
-    the CUDA-graph one: outside graphs the queue of launched kernels hides the eager launch.
+    The backend's own table goes before NCCL's: it was measured through the backend's dispatcher
+    (custom kernel for small messages, NCCL or NVLS beyond), so it already is the path taken. Of
+    its two launch modes the CUDA-graph one: outside graphs the queue hides the eager launch.
     """
-    try:
-        table = load_table(folder, backend, "custom_allreduce")
-    except MissingTable:
-        nccl = load_table(folder, backend, "nccl").select(op="all_reduce")
-        return nccl.select(nccl_dtype="half")
+    tables = []
+    for load in (_custom_all_reduce, _nccl_all_reduce):
+        try:
+            tables.append(load(folder, backend))
+        except MissingTable:
+            continue
+    if not tables:
+        raise MissingTable(f"{folder} {backend}: no all-reduce")
+    exact = [t for t in tables if num_gpus in np.asarray(t.axis("num_gpus"))]
+    table = (exact or tables)[0]
+    groups = np.asarray(table.axis("num_gpus"), dtype=np.int64)
+    near = int(groups[np.argmin(np.abs(np.log2(groups / num_gpus)))])
+    return table.select(num_gpus=near), near
+
+
+def _custom_all_reduce(folder: str, backend: str) -> OpTable:
+    table = load_table(folder, backend, "custom_allreduce")
     launches = [str(v) for v in table.axis("launch")]
     table = table.select(launch="graph" if "graph" in launches else launches[0])
     return table.select(allreduce_dtype=str(table.axis("allreduce_dtype")[0]))
+
+
+def _nccl_all_reduce(folder: str, backend: str) -> OpTable:
+    return load_table(folder, backend, "nccl").select(op="all_reduce", nccl_dtype="half")
 
 
 def _other_experts(found: MoeBlock, block: MoeBlock) -> str:
