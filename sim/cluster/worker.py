@@ -20,11 +20,13 @@ class RunEnd(simpy.Event):
     """The end of a run; ``number`` tells whether the run was cut short since."""
 
     def __init__(self, env: simpy.Environment, number: int, then: Callable[[simpy.Event], None]):
-        super().__init__(env)
+        # As simpy.Timeout does, without the detour over Event.__init__: one of these a run.
+        self.env = env
+        self.callbacks = [then]
         self.number = number
         self._ok = True
+        self._defused = False
         self._value = None
-        self.callbacks = [then]
 
 
 class Worker:

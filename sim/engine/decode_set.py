@@ -71,6 +71,10 @@ class DecodeSet:
         """Whether the sequence needs a new KV block in the coming step."""
         return (seq.computed + self.steps - seq.join_step) % self.block_size == 0
 
+    def blocks_for_step(self) -> int:
+        """Returns the KV blocks that the coming step needs."""
+        return self._crossings[self.steps % self.block_size]
+
     def blocks_needed(self, num_steps: int) -> int:
         """Returns the KV blocks that the next ``num_steps`` steps need together."""
         cycles, rest = divmod(num_steps, self.block_size)

@@ -86,7 +86,7 @@ class Engine:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         decoding = self.decoding
         preempted = False
-        crossing = decoding.blocks_needed(1)
+        crossing = decoding.blocks_for_step()
         if crossing > self.kv.free_blocks:
             preempted = self._allocate_one_by_one()
         elif crossing:
@@ -132,7 +132,7 @@ class Engine:
             steps = int((context_limit - context) // size) + 1
         if steps > 1:
             # The coming step's blocks are already taken.
-            free = self.kv.free_blocks + decoding.blocks_needed(1)
+            free = self.kv.free_blocks + decoding.blocks_for_step()
             steps = decoding.steps_within(free, steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
@@ -295,7 +295,7 @@ class Engine:
         decoding = self.decoding
         kv = self.kv
         if steps > 1:
-            kv.take(decoding.blocks_needed(steps) - decoding.blocks_needed(1))
+            kv.take(decoding.blocks_needed(steps) - decoding.blocks_for_step())
         self.log.run(
             self._run_start_s,
             self._run_dt_s,

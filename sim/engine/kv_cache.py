@@ -10,6 +10,7 @@ partial tail, generated tokens) are counted, not named.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 
 
@@ -22,10 +23,11 @@ class KvCache:
 
     __slots__ = (
         "_anonymous_key",
+        "_cached",
         "_evictable",
         "_head",
         "_private_unit",
-        "_refs",
+        "_sharers",
         "blocks_per_unit",
         "free_blocks",
         "num_blocks",
@@ -39,7 +41,9 @@ class KvCache:
         # the queue, whose keys are unit ids (cached) or negative serial numbers (nameless).
         self._head = num_blocks
         self._evictable: OrderedDict[int, int] = OrderedDict()
-        self._refs: dict[int, int] = {}
+        # Units that can be found, held or not; and how many requests beyond one hold a unit.
+        self._cached: set[int] = set()
+        self._sharers: dict[int, int] = {}
         self._anonymous_key = -1
         self._private_unit = 1 << 60
 
@@ -50,29 +54,28 @@ class KvCache:
 
     def hits(self, units: list[int], limit: int) -> int:
         """Returns how many leading units of ``units[:limit]`` are cached."""
-        refs = self._refs
+        cached = self._cached
         n = 0
         for unit in units:
-            if n == limit or unit not in refs:
+            if n == limit or unit not in cached:
                 break
             n += 1
         return n
 
     def evictable_hits(self, units: list[int], num_hits: int) -> int:
         """Returns the blocks of ``units[:num_hits]`` that are free now and would be taken back."""
-        refs = self._refs
-        return self.blocks_per_unit * sum(not refs[unit] for unit in units[:num_hits])
+        return self.blocks_per_unit * sum(map(self._evictable.__contains__, units[:num_hits]))
 
     def hold(self, units: list[int], num_hits: int) -> None:
         """Takes the cached ``units[:num_hits]`` for one more request."""
-        refs = self._refs
         evictable = self._evictable
+        sharers = self._sharers
         for unit in units[:num_hits]:
-            held = refs[unit]
-            if not held:
+            if unit in evictable:
                 del evictable[unit]
                 self.free_blocks -= self.blocks_per_unit
-            refs[unit] = held + 1
+            else:
+                sharers[unit] = sharers.get(unit, 0) + 1
 
     def take(self, num_blocks: int) -> None:
         """Takes ``num_blocks`` free blocks, forgetting the units they held.
@@ -81,16 +84,13 @@ class KvCache:
         """
         self.free_blocks -= num_blocks
         missing = num_blocks - self._head
-        if missing <= 0:
-            self._head = -missing
-            return
-        pop = self._evictable.popitem
-        refs = self._refs
-        while missing > 0:
-            key, blocks = pop(False)
-            if key >= 0:
-                del refs[key]
-            missing -= blocks
+        if missing > 0:
+            pop = self._evictable.popitem
+            forget = self._cached.discard
+            while missing > 0:
+                key, blocks = pop(False)
+                forget(key)
+                missing -= blocks
         self._head = -missing
 
     def register(self, units: list[int], start: int, stop: int) -> int:
@@ -99,13 +99,12 @@ class KvCache:
         Returns where that stopped: a unit that another request has cached meanwhile, and all
         after it, stay nameless in this request's hands.
         """
-        refs = self._refs
-        for position in range(start, stop):
-            unit = units[position]
-            if unit in refs:
-                return position
-            refs[unit] = 1
-        return stop
+        cached = self._cached
+        new = units[start:stop]
+        if not cached.isdisjoint(new):
+            new = list(itertools.takewhile(lambda unit: unit not in cached, new))
+        cached.update(new)
+        return start + len(new)
 
     def private_units(self, count: int) -> list[int]:
         """Returns ``count`` fresh unit ids that no other request can share."""
@@ -116,21 +115,26 @@ class KvCache:
     def release(self, units: list[int], num_named: int, num_blocks: int) -> None:
         """Frees a request's ``num_blocks`` blocks, of which ``units[:num_named]`` are named."""
         evictable = self._evictable
+        sharers = self._sharers
         per_unit = self.blocks_per_unit
         nameless = num_blocks - num_named * per_unit
         if nameless:
             evictable[self._anonymous_key] = nameless
             self._anonymous_key -= 1
-        freed = nameless
-        refs = self._refs
-        for position in range(num_named - 1, -1, -1):
-            unit = units[position]
-            held = refs[unit] - 1
-            refs[unit] = held
-            if not held:
-                evictable[unit] = per_unit
-                freed += per_unit
-        self.free_blocks += freed
+        # Ids are chained: whoever shares a unit shares all before it.
+        num_shared = 0
+        for unit in units:
+            if num_shared == num_named or unit not in sharers:
+                break
+            num_shared += 1
+            if sharers[unit] == 1:
+                del sharers[unit]
+            else:
+                sharers[unit] -= 1
+        own = units[num_shared:num_named]
+        own.reverse()
+        evictable.update(dict.fromkeys(own, per_unit))
+        self.free_blocks += nameless + len(own) * per_unit
 
     def check(self) -> None:
         """Raises AssertionError unless every block is either held or free exactly once."""
@@ -138,4 +142,5 @@ class KvCache:
         assert self._head + named_free == self.free_blocks, "free blocks do not add up"
         assert 0 <= self.free_blocks <= self.num_blocks, "more blocks than there are"
         for key in self._evictable:
-            assert key < 0 or self._refs[key] == 0, "a held unit is in the eviction queue"
+            assert key < 0 or key in self._cached, "a free unit cannot be found"
+            assert key not in self._sharers, "a held unit is in the eviction queue"

@@ -44,7 +44,9 @@ def _bounds(tokens: int, ratio: float, convention: RangeConvention) -> tuple[int
     if not (0 <= ratio < 1 if vllm else 0 < ratio <= 1):
         allowed = "0 <= ratio < 1" if vllm else "0 < ratio <= 1"
         raise UserError(
-            f"`random_range_ratio` is {ratio}", hint=f"allowed: {allowed} ({convention} convention)"
+            f"`random_range_ratio` is {ratio}",
+            where="random_range_ratio",
+            hint=f"allowed: {allowed} ({convention} convention)",
         )
     if vllm:
         return math.floor(tokens * (1 - ratio)), math.ceil(tokens * (1 + ratio))

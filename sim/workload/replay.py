@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.random_streams import stream
 from dynosim.sim.workload.columns import FloatArray, IntArray, Workload
 from dynosim.sim.workload.prefix_chains import cut_rows, is_chained, offsets_of, rechain, take_rows
-from dynosim.sim.workload.streams import stream
 from dynosim.sim.workload.trace_rows import NS_PER_S, TraceRows
 
 # A grid is recognised where this share of gaps lies within this part of a step of a multiple of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from dynosim.sim.random_streams import stream
 from dynosim.sim.workload.arrivals import paced_arrivals
 from dynosim.sim.workload.columns import IntArray, Workload
 from dynosim.sim.workload.lengths import (
@@ -15,7 +16,6 @@ from dynosim.sim.workload.lengths import (
 )
 from dynosim.sim.workload.shared_prefixes import shared_prefixes, zipf_popularity
 from dynosim.sim.workload.spec import WorkloadSpec
-from dynosim.sim.workload.streams import stream
 
 # Defaults of `vllm bench serve --dataset-name random` (vLLM 0.33).
 NUM_PROMPTS = 1000

@@ -2,23 +2,20 @@
 
 A format module has ``EXPECTS`` (one line: what its files look like), ``sniff(head) -> bool`` on a
 file's first line, and ``read(file, *, block_tokens) -> TraceRows``; dropping one in makes the
-format known. An outside package adds one as an entry point of the group ``dynosim.traces``.
+format known. An outside package adds one as an entry point of the group named after this package.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.registry import find_module, module_names
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.replay import replay
 from dynosim.sim.workload.trace_file import TraceFile, open_trace_file
 from dynosim.sim.workload.trace_rows import TraceRows
-
-ENTRY_POINTS = "dynosim.traces"
 
 
 class TraceFormat(Protocol):
@@ -34,20 +31,16 @@ class TraceFormat(Protocol):
 
 
 def trace_formats() -> dict[str, TraceFormat]:
-    """Returns every known format by name: the modules of this package, then outside ones."""
-    return _own_formats() | _outside_formats()
+    """Returns every known format by name: the modules of this package and outside ones."""
+    return {name: trace_format(name) for name in module_names(__name__)}
 
 
-def _own_formats() -> dict[str, TraceFormat]:
-    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
-    return {name: cast(TraceFormat, import_module(f"{__name__}.{name}")) for name in names}
-
-
-def _outside_formats() -> dict[str, TraceFormat]:
-    # Looking through every installed package takes 10 ms: only where no own format serves.
-    from importlib.metadata import entry_points
-
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+def trace_format(name: str) -> TraceFormat:
+    """Returns the format called ``name``; raises ``UserError`` with the nearest names."""
+    try:
+        return cast(TraceFormat, find_module(__name__, "trace format", name))
+    except UserError as error:
+        raise error.at("trace_format") from None
 
 
 def read_trace(
@@ -85,27 +78,13 @@ def read_trace(
 
 def _format_of(file: TraceFile, name: str | None) -> TraceFormat:
     if name is not None:
-        return _format_named(name)
+        return trace_format(name)
+    known = trace_formats()
     head = file.lines[0]
-    for find in (_own_formats, _outside_formats):
-        for reader in find().values():
-            if reader.sniff(head):
-                return reader
-    raise _unknown_content(file, head)
-
-
-def _format_named(name: str) -> TraceFormat:
-    own = _own_formats()
-    if name in own:
-        return own[name]
-    known = own | _outside_formats()
-    if name not in known:
-        raise unknown_name("trace format", name, known, where="trace_format")
-    return known[name]
-
-
-def _unknown_content(file: TraceFile, head: str) -> UserError:
+    for reader in known.values():
+        if reader.sniff(head):
+            return reader
     found = head if len(head) <= 80 else head[:79] + "…"
-    allowed = "".join(f"\n  {name}: {reader.EXPECTS}" for name, reader in trace_formats().items())
+    allowed = "".join(f"\n  {name}: {reader.EXPECTS}" for name, reader in known.items())
     message = f"no known trace format has this first line: {found!r}"
-    return UserError(message, where=file.where(0), hint=f"allowed:{allowed}")
+    raise UserError(message, where=file.where(0), hint=f"allowed:{allowed}")
