@@ -67,8 +67,14 @@ class PoolExecutor:
         self._running: dict[Future[Outcome], Deployment] = {}
         self._suspects: list[Deployment] = []
         self._pool = self._start(workers)
+        self._first_sign: Future[None] | None = self._pool.submit(answer)
+
+    def _await_first_sign(self) -> None:
+        """Raises UserError where no worker process comes up; otherwise does nothing."""
+        sign, self._first_sign = self._first_sign, None
         try:
-            self._pool.submit(answer).result()
+            if sign is not None:
+                sign.result()
         except BrokenProcessPool:
             raise UserError(
                 "worker processes cannot start",
@@ -85,6 +91,7 @@ class PoolExecutor:
         )
 
     def submit(self, deployments: Sequence[Deployment]) -> None:
+        self._await_first_sign()
         for deployment in deployments:
             try:
                 self._running[self._pool.submit(evaluate_in_worker, deployment)] = deployment

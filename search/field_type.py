@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Literal
 
 import annotated_types
+
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.source import KeyPath, Source
 
@@ -100,5 +101,7 @@ def describe(hint: Any) -> str:
 
 def _bounds(extra: object) -> list[str]:
     if isinstance(extra, annotated_types.Interval):
-        return [f"{sign} {getattr(extra, n)}" for n, sign in _SIGNS if getattr(extra, n) is not None]
+        return [
+            f"{sign} {getattr(extra, n)}" for n, sign in _SIGNS if getattr(extra, n) is not None
+        ]
     return [f"{sign} {getattr(extra, name)}" for name, sign in _SIGNS if hasattr(extra, name)]

@@ -10,9 +10,10 @@ from dynosim.search.metric import METRICS
 from dynosim.search.trial import Trial
 
 if TYPE_CHECKING:
-    from dynosim.search.result import SearchResult
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from dynosim.search.result import SearchResult
 
 # Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color, 2008), ordered so that
 # neighbours differ in lightness too and stay apart in greyscale.

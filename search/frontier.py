@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
 from dynosim.search.objective import Objective
 from dynosim.search.trial import Trial
 from dynosim.sim.workload.columns import FloatArray
@@ -59,10 +60,8 @@ def hypervolume(
     return float(moocore.hypervolume(inside, ref=limit)) if len(inside) else 0.0
 
 
-def reference_point(
-    trials: Sequence[Trial], objectives: Sequence[Objective]
-) -> tuple[float, ...]:
-    """Returns the hypervolume's reference: 0 where more is better, else the worst feasible value."""
+def reference_point(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """Returns the hypervolume's reference: 0 to be maximised, else the worst feasible value."""
     feasible = [t.values(objectives) for t in trials if t.is_feasible]
     return tuple(
         0.0 if o.sign > 0 else max((row[i] for row in feasible), default=math.inf)

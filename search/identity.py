@@ -6,8 +6,9 @@ import hashlib
 import json
 from importlib.metadata import PackageNotFoundError, version
 
-import dynosim
 import numpy as np
+
+import dynosim
 from dynosim.search.space import SearchSpace
 from dynosim.sim.workload.columns import Workload
 

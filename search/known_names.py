@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from dynosim.hardware_models.backends import get_backend
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.gpus import get_gpu
-from dynosim.hardware_models.llm.catalogue import get_model
-from dynosim.hardware_models.registry import find_module
 from dynosim.search.dimension import Dimension
 from dynosim.search.source import Source
 

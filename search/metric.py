@@ -61,8 +61,12 @@ METRICS: dict[str, Metric] = _plain(
     ("request_goodput", "Goodput", "req/s", "maximize"),
     ("prefix_hit_rate", "Prefix hit rate", "", "maximize"),
     ("usd_per_million_output_tokens", "Cost", "USD per million output tokens", "minimize"),
+    ("slo_attainment", "Share of requests within SLO", "", "maximize"),
+    ("busy_share", "Busy share of the engines", "", "maximize"),
+    ("duration", "Duration", "s", "minimize"),
     ("preemptions", "Preemptions", "", "minimize"),
     ("kv_usage_peak", "Peak KV usage", "", "minimize"),
+    ("kv_usage_mean", "Mean KV usage", "", "minimize"),
     ("num_gpus", "GPUs", "", "minimize"),
     ("usd_per_hour", "Cost", "USD/h", "minimize"),
 ) | {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
@@ -16,6 +16,7 @@ Reason = Literal[
     "oom",
     "kv_smaller_than_max_model_len",
     "unstable_queue",
+    "refuses_requests",
     "slo",
     "undefined_metric",
     "error",
@@ -29,11 +30,14 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 class Task:
     """What every candidate of one search is judged on; sent to each worker once.
 
-    ``goodput_ms`` are limits per request, in ms by kind (``ttft``, ``tpot``, …).
+    ``goodput_ms`` are limits per request, in ms by kind (``ttft``, ``tpot``, …). A deployment may
+    refuse ``max_refused`` requests as longer than its ``max_model_len``: as many as every
+    candidate of the space must.
     """
 
     workload: Workload
     seed: int = 0
+    max_refused: int = 0
     goodput_ms: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -60,3 +64,7 @@ class Evaluator(Protocol):
     """
 
     def __call__(self, deployment: Deployment, task: Task) -> Outcome: ...
+
+
+Screen = Callable[[Deployment], Outcome | None]
+"""Returns why a deployment cannot run, or None; costs no simulation."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from dynosim.hardware_models.errors import UserError
+from dynosim.search.field_type import shown
 from dynosim.search.figure import frontier_figure, save_png
 from dynosim.search.frontier import reference_point
 from dynosim.search.identity import space_sha256, versions, workload_sha256
@@ -42,6 +45,18 @@ def write_outputs(
         folder.write("failures.txt", failures.encode())
     folder.write("manifest.json", _json(manifest(result, workload)))
     folder.write("run.json", _json(_run(result)))
+
+
+def check_table_format(table_format: str) -> None:
+    """Raises UserError where the tables cannot be written in this format."""
+    if table_format not in get_args(TableFormat):
+        raise UserError(
+            f"found {shown(table_format)}", where="table_format", hint="allowed: csv, parquet"
+        )
+    if table_format == "parquet" and find_spec("pyarrow") is None:
+        raise UserError(
+            "parquet needs pyarrow", where="table_format", hint="pip install 'dynosim[parquet]'"
+        )
 
 
 def _write_parquet(result: SearchResult, path: Path) -> None:

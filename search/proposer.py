@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+
 from dynosim.search.grid import Grid
 from dynosim.search.objective import Objective
 from dynosim.search.quiet_optuna import quiet_optuna

@@ -66,6 +66,7 @@ class SearchResult:
     def to_frame(self) -> pd.DataFrame:
         """Returns all trials, a row each, with the columns of ``trials.csv``."""
         import pandas as pd
+
         from dynosim.search.table import trial_columns, trial_rows
 
         return pd.DataFrame(trial_rows(self), columns=trial_columns(self))

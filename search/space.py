@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from annotated_types import Ge
+
 from dynosim.hardware_models.engine_args import Positive
 from dynosim.hardware_models.errors import InputErrors, UserError
 from dynosim.search.dimension import Dimension, parse_dimension
@@ -79,9 +80,7 @@ class SearchSpace:
     def deployment(self, index: int) -> Deployment:
         """Returns the candidate of a flat index."""
         at = self.grid.coordinates(index)
-        return Deployment(
-            **{d.name: d.values[i] for d, i in zip(self.dimensions, at, strict=True)}
-        )
+        return Deployment(**{d.name: d.values[i] for d, i in zip(self.dimensions, at, strict=True)})
 
     def deployments(self) -> Iterator[Deployment]:
         """Yields every candidate in index order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from dynosim.sim.workload.columns import FloatArray
 
 MIN_REQUESTS = 16
@@ -19,7 +20,7 @@ DRAIN_LIMIT = 0.05
 
 
 def instability(arrival_s: FloatArray, start_s: FloatArray, finish_s: FloatArray) -> float:
-    """Returns > 0 where the queue diverges: by how much the weakest of three signs exceeds its limit.
+    """Returns > 0 where the queue diverges: the share by which the weakest sign exceeds its limit.
 
     All arrays are seconds, one element a request in arrival order; ``start_s`` is when a request
     left the queue for the first time. With arrival rate λ and service rate μ, ρ = λ/μ > 1 makes
