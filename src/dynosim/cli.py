@@ -30,6 +30,7 @@ def build_app() -> App:
         help=dynosim.__doc__,
         version=dynosim.__version__,
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for name, text in COMMANDS.items():
         app.command(f"dynosim.commands.{name}:{name}_command", name=name, help=text)

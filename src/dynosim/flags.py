@@ -24,8 +24,13 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 SHORT = {"tensor_parallel_size": ("-tp",), "pipeline_parallel_size": ("-pp",)}
 
-Debug = Annotated[bool, Parameter(negative=(), help="Show the traceback of an internal error.")]
-Quiet = Annotated[bool, Parameter(negative=(), help="Print results and errors only.")]
+Debug = Annotated[
+    bool,
+    Parameter(negative=(), show_default=False, help="Show the traceback of an internal error."),
+]
+Quiet = Annotated[
+    bool, Parameter(negative=(), show_default=False, help="Print results and errors only.")
+]
 
 
 def takes_fields_of(**kinds: type[Any]) -> Callable[[Command], Command]:

@@ -119,7 +119,9 @@ def parse_goodput(words: Sequence[str]) -> dict[str, float]:
         except ValueError:
             limit = math.nan
         if kind not in GOODPUT_KINDS or kind in limits_ms or not 0 < limit < math.inf:
-            allowed = f"allowed: KIND:MILLISECONDS, once each, KIND one of {', '.join(GOODPUT_KINDS)}"
+            allowed = (
+                f"allowed: KIND:MILLISECONDS, once each, KIND one of {', '.join(GOODPUT_KINDS)}"
+            )
             raise UserError(f"found {word!r}", where="--goodput", hint=allowed)
         limits_ms[kind] = limit
     return limits_ms

@@ -16,6 +16,7 @@ from cyclopts.exceptions import (
 )
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.search.field_type import describe
 
 
 def usage_error(error: CycloptsError, commands: Sequence[str]) -> UserError:
@@ -35,23 +36,24 @@ def usage_error(error: CycloptsError, commands: Sequence[str]) -> UserError:
     if isinstance(error, RepeatArgumentError):
         return UserError("given more than once", where=name, hint="allowed: once")
     if isinstance(error, MissingArgumentError):
-        return UserError("needs a value", where=name, hint=_choices(error) or see_help)
+        problem = "needs a value" if error.keyword else "is missing"
+        return UserError(problem, where=name, hint=_allowed(error) or see_help)
     if isinstance(error, CoercionError) and error.token is not None:
-        return UserError(f"found {error.token.value!r}", where=name, hint=_choices(error))
+        return UserError(f"found {error.token.value!r}", where=name, hint=_allowed(error))
     error.verbose = False
     return UserError(str(error), hint=see_help)
 
 
-def _choices(error: CycloptsError) -> str:
+def _allowed(error: CycloptsError) -> str:
+    """Returns what the parameter takes, in words; empty where that is not known."""
     if error.argument is None:
         return ""
     choices = error.argument.get_choices(force=True)
     if choices:
         return f"allowed: {', '.join(choices)}"
-    metavar = error.argument.parameter.metavar
-    if metavar:
-        return f"allowed: {metavar}"
-    return f"allowed: {getattr(error.argument.hint, '__name__', error.argument.hint)}".lower()
+    in_words = describe(error.argument.hint).removesuffix(" or null")
+    is_number = any(word in in_words for word in ("number", "true"))
+    return f"allowed: {in_words if is_number else error.argument.parameter.metavar or in_words}"
 
 
 def _unknown(kind: str, found: str, known: Iterable[str], see_help: str) -> UserError:

@@ -22,7 +22,10 @@ Kind = Annotated[
 ]
 Word = Annotated[str | None, Parameter(help="Only names that contain this.", metavar="WORD")]
 Json = Annotated[
-    bool, Parameter(negative=(), help="Print JSON: every figure, with the source of each.")
+    bool,
+    Parameter(
+        negative=(), show_default=False, help="Print JSON: every figure, with the source of each."
+    ),
 ]
 
 

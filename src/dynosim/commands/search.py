@@ -47,11 +47,21 @@ Workers = Annotated[
     int | None, Parameter(metavar="INT", help="Processes that simulate; by default one a CPU.")
 ]
 Resume = Annotated[
-    bool, Parameter(negative=(), help="Continue the run in the output folder where it stopped.")
+    bool,
+    Parameter(
+        negative=(),
+        show_default=False,
+        help="Continue the run in the output folder where it stopped.",
+    ),
 ]
-Overwrite = Annotated[bool, Parameter(negative=(), help="Replace the run in the output folder.")]
+Overwrite = Annotated[
+    bool, Parameter(negative=(), show_default=False, help="Replace the run in the output folder.")
+]
 DryRun = Annotated[
-    bool, Parameter(negative=(), help="Say what would be searched and how long it may take.")
+    bool,
+    Parameter(
+        negative=(), show_default=False, help="Say what would be searched and how long it may take."
+    ),
 ]
 Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
 
