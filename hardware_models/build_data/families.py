@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynosim.hardware_models.build_data import communication
+from dynosim.hardware_models.build_data.quality import foreign_device
 from dynosim.hardware_models.build_data.rows import Rows, concatenate
 from dynosim.hardware_models.build_data.system import (
     BACKENDS,
@@ -29,9 +30,10 @@ class Family:
     """One op family and where its rows come from.
 
     ``files`` maps an upstream file name to its readers; each turns every row into one row. Rows
-    whose columns named in ``only`` have another value are left out before. The first ``group_keys`` keys name one
-    kernel configuration: rows are accepted, back-filled, rejected and substituted by that group.
-    The last ``curve_keys`` keys vary along one curve, which comes from one kernel.
+    whose columns named in ``only`` have another value are left out before. The first
+    ``group_keys`` keys name one kernel configuration: rows are accepted, back-filled, rejected
+    and substituted by that group. The last ``curve_keys`` keys vary along one curve, which comes
+    from one kernel.
     """
 
     name: str
@@ -53,18 +55,31 @@ class Family:
         names = sorted({m.version for m in files}, key=version_order, reverse=True)
         return [[m for m in files if m.version == name] for name in names]
 
-    def read(self, files: list[Measured], system: System) -> Rows:
-        """Returns the rows of one version's files, each shape once, by one kernel a curve."""
-        return concatenate([rows for m in files for rows in self._read(m, system)]).medians()
+    def read(self, files: list[Measured], system: System) -> tuple[Rows, int]:
+        """Returns one version's rows, each shape once, and how many were of another device."""
+        parts, foreign = [], 0
+        for file in files:
+            raw = self._own(read_parquet(file))
+            unnamed = np.full(len(raw["kernel_source"]), "")
+            elsewhere = foreign_device(raw.get("device", unnamed), system.device)
+            foreign += int(elsewhere.sum())
+            parts.extend(self._parsed(file, _where(raw, ~elsewhere), system))
+        return concatenate(parts).medians(), foreign
 
-    def _read(self, file: Measured, system: System) -> list[Rows]:
-        raw = read_parquet(file)
+    def _own(self, raw: Raw) -> Raw:
         for name, value in self.only.items():
             if name in raw:
-                raw = {key: column[raw[name] == value] for key, column in raw.items()}
+                raw = _where(raw, raw[name] == value)
+        return raw
+
+    def _parsed(self, file: Measured, raw: Raw, system: System) -> list[Rows]:
         curve = self.keys[: -self.curve_keys]
         parts = [reader(raw, system) for reader in self.files[file.path.name]]
         return [one_kernel_per_curve(part, raw["kernel_source"], curve) for part in parts]
+
+
+def _where(raw: Raw, mask: NDArray[np.bool_]) -> Raw:
+    return {key: column[mask] for key, column in raw.items()}
 
 
 def read_parquet(file: Measured) -> Raw:
@@ -81,23 +96,31 @@ def _array(column: Any) -> NDArray[Any]:
     if not pyarrow.types.is_string(column.type) and not pyarrow.types.is_large_string(column.type):
         return np.asarray(column.to_numpy())
     coded = column.combine_chunks().dictionary_encode()
-    values: NDArray[Any] = np.asarray(coded.dictionary.to_pylist())
-    return values[coded.indices.to_numpy()]
+    values: NDArray[Any] = np.asarray(coded.dictionary.to_pylist(), dtype=np.str_)
+    return np.asarray(values[coded.indices.to_numpy()])
 
 
 def one_kernel_per_curve(rows: Rows, kernel: NDArray[Any], curve: tuple[str, ...]) -> Rows:
-    """Returns the rows without second kernels measured at the same settings.
+    """Returns the rows without the second kernels of a curve that was measured by several.
 
-    Some tables time several attention or expert kernels at the same shapes. An engine runs one
-    of them, and a curve put together from two has jumps that no engine shows. The one with the
-    most rows in the file is the one collected as the backend's default.
+    Some tables time two attention or expert kernels at the same shapes. An engine runs one of
+    them, and a curve put together from both has jumps that no engine shows. The one with the most
+    rows in the file is the one collected as the backend's default. Kernels that take turns along
+    a curve, each shape measured once, are the backend's own choice and stay.
     """
     names, code, count = np.unique(kernel, return_inverse=True, return_counts=True)
+    shape, line = rows.ids(rows.keys), rows.ids(curve)
+    pairs = np.unique(np.stack([shape, code]), axis=1)
+    contested = np.isin(line, line[np.isin(shape, _repeated(pairs[0]))])
     rank = np.lexsort((names, -count)).argsort()[code]
-    ids = rows.ids(curve)
-    best = np.full(int(ids.max()) + 1 if len(ids) else 0, len(names))
-    np.minimum.at(best, ids, rank)
-    return rows.take(rank == best[ids])
+    best = np.full(int(line.max(initial=-1)) + 1, len(names))
+    np.minimum.at(best, line, rank)
+    return rows.take(~contested | (rank == best[line]))
+
+
+def _repeated(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    found, count = np.unique(values, return_counts=True)
+    return found[count > 1]
 
 
 def _renamed(names: Mapping[str, str], scale: float = 1e-3, latency: str = "latency") -> Reader:
@@ -111,7 +134,7 @@ def _renamed(names: Mapping[str, str], scale: float = 1e-3, latency: str = "late
 
 
 def _integer_or_text(column: NDArray[Any]) -> NDArray[Any]:
-    return column if column.dtype.kind == "U" else column.astype(np.int64)
+    return column if column.dtype.kind == "U" else np.asarray(column, dtype=np.int64)
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -207,7 +230,7 @@ FAMILIES: tuple[Family, ...] = (
         name="custom_allreduce",
         folder="comm",
         files={"custom_allreduce_perf.parquet": (communication.allreduce,)},
-        group_keys=3,
+        group_keys=1,
         curve_keys=1,
     ),
     Family(

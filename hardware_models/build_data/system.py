@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ _STAGES = {"dev": -2, "rc": -1, "": 0, "post": 1}
 class System:
     """Peak rates and shape of one GPU's node, as the wheel's own ``systems/<gpu>.yaml`` gives them.
 
-    ``flop_s`` maps bfloat16, int8, fp8 and fp4 to dense FLOP/s, where the GPU has that format.
+    ``device`` is the driver's name for the GPU, as the GEMM tables carry it. ``flop_s`` maps
+    bfloat16, int8, fp8 and fp4 to dense FLOP/s, where the GPU has that format.
     """
 
     gpu: str
+    device: str
     memory_bytes_s: float
     link_bytes_s: float
     gpus_per_node: int
@@ -58,11 +61,21 @@ class Wheel:
         }
         return System(
             gpu=gpu,
+            device=self._device(gpu),
             memory_bytes_s=float(card["gpu"]["mem_bw"]),
             link_bytes_s=float(card["node"]["intra_node_bw"]),
             gpus_per_node=int(card["node"]["num_gpus_per_node"]),
             flop_s=rates,
         )
+
+    def _device(self, gpu: str) -> str:
+        """Returns the device name that most of the GPU's GEMM files carry."""
+        import pyarrow.parquet
+
+        names: Counter[str] = Counter()
+        for path in sorted((self.systems / "data" / gpu / "gemm").glob("*/*/gemm_perf.parquet")):
+            names.update(pyarrow.parquet.read_table(path, columns=["device"])["device"].to_pylist())
+        return names.most_common(1)[0][0]
 
     def current_version(self, gpu: str, backend: str) -> str:
         """Returns the version that the wheel itself answers with for this GPU and backend."""

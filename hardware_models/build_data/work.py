@@ -102,7 +102,7 @@ def _context_attention(rows: Rows) -> Work:
     flops = 4 * pairs * c["num_heads"] * dim
     moved = batch * length * dim * (2 * c["num_heads"] + 2 * c["num_key_value_heads"])
     size = _formats(c["kv_cache_dtype"], "weight_bytes")
-    return Work(flops, moved * size, _formats(c["attn_dtype"], "units"))
+    return Work(flops, moved * size, _fastest(c["attn_dtype"], c["kv_cache_dtype"]))
 
 
 def _generation_attention(rows: Rows) -> Work:

@@ -45,6 +45,9 @@ class DecodeGrid:
         roofs = roof(b[:, None], c[None, :])
         _continue(seconds[0], roofs[0], c)
         for j in range(len(c)):
+            if np.isnan(seconds[1, j]) and j > 1:
+                # One batch measured here makes no line: the second follows its own contexts.
+                seconds[1, j] = _next_on_line(seconds[1], roofs[1], c, j)
             _continue(seconds[:, j], roofs[:, j], b)
         return cls(b, c, seconds)
 

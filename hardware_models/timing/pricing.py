@@ -15,11 +15,16 @@ from dynosim.hardware_models.timing.chain import timing_source
 from dynosim.hardware_models.timing.columns import column
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
-from dynosim.hardware_models.timing.interpolate import FloatArray
+from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope
 from dynosim.hardware_models.timing.ops import Attention, ModelOps, State, TokenOp, decompose
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.tables import MissingTable
+
+SAW_TOOTH = 1.05
+"""Dips of the step over new tokens up to this ratio count as noise and are levelled. Deeper ones
+are kernel choices that engines really make (TensorRT-LLM's fp8_block GEMM is up to 1.39 times
+slower at 129-256 tokens than at 257) and stay, at the price of a step that is not monotone."""
 
 STATE_COMPUTE_SHARE = 0.3
 """Share of the bfloat16 peak that chunked linear-attention kernels are taken to reach."""
@@ -73,7 +78,9 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     tp = args.tensor_parallel_size
     tokens, named = _summed(gpu, backend, (*ops.tokens, *attention.by_parts), tp, budget + max_seqs)
     tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
+    tokens = _without_noise(tokens)
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs)
+    logits = _without_noise(logits)
     fixed, per_token = _prefill_state(gpu, ops.states)
     sources = dict.fromkeys((*named, *named_logits, *attention.sources))
     return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
@@ -90,6 +97,12 @@ def _summed(
         seconds[1:] += priced.value
         sources.append(priced.source)
     return seconds, sources
+
+
+def _without_noise(seconds: FloatArray) -> FloatArray:
+    """Returns the curve made to rise wherever that changes it by less than :data:`SAW_TOOTH`."""
+    rising = lower_envelope(seconds)
+    return np.where(seconds <= SAW_TOOTH * rising, rising, seconds)
 
 
 def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:

@@ -236,7 +236,8 @@ def decode(packed: bytes) -> OpTable:
 
     Layout, after xz: magic, length of the header (uint32, little endian), header (JSON), then
     per key the row-to-row differences of its index (modulo 2^8, or 2^16 where the axis is
-    longer), those of the origin, and those of the latency as low bytes and high bytes.
+    longer), those of the origin, and those of the latency (zigzag: 0, -1, 1, -2, ... as 0, 1, 2,
+    3, ...) as low bytes and high bytes.
     """
     raw = lzma.decompress(packed)
     if not raw.startswith(MAGIC):
@@ -247,7 +248,7 @@ def decode(packed: bytes) -> OpTable:
     columns = _Columns(raw, start + length, header["rows"])
     axes = tuple(_axis(values) for values in header["axes"])
     index = np.stack([columns.index(len(axis)) for axis in axes], axis=1)
-    origin = columns.index(1).astype(np.uint8)
+    origin = columns.index(len(header["origins"])).astype(np.uint8)
     table = OpTable(
         gpu=header["gpu"],
         family=header["family"],
@@ -284,14 +285,15 @@ class _Columns:
         return column
 
     def index(self, axis_length: int) -> NDArray[np.int32]:
-        dtype: Any = np.uint8 if axis_length <= 256 else np.dtype("<u2")
+        dtype: Any = np.dtype("u1" if axis_length <= 256 else "<u2")
         return np.cumsum(self._take(dtype), dtype=dtype).astype(np.int32)
 
     def latency_s(self) -> NDArray[np.float64]:
         low, high = self._take(np.uint8), self._take(np.uint8)
-        steps = low.astype(np.uint16) | (high.astype(np.uint16) << np.uint16(8))
-        log2_ms = np.cumsum(steps, dtype=np.uint16).view(np.int16) / STEPS_PER_OCTAVE
-        return np.exp2(log2_ms) * 1e-3
+        zigzag = low.astype(np.int32) | (high.astype(np.int32) << 8)
+        moves = (zigzag >> 1) ^ -(zigzag & 1)
+        latency_s: NDArray[np.float64] = np.exp2(np.cumsum(moves) / STEPS_PER_OCTAVE) * 1e-3
+        return latency_s
 
 
 @dataclass(frozen=True, kw_only=True)
