@@ -19,6 +19,7 @@ from dynosim.search.proposer import Proposer
 from dynosim.search.result import Ending
 from dynosim.search.space import SearchSpace
 from dynosim.search.trial import Trial, judge
+from dynosim.search.uninterrupted import uninterrupted
 from dynosim.sim.deployment import Deployment
 
 GENERATION = 16
@@ -132,9 +133,10 @@ class Owner:
             self.space.objectives,
             self.space.slos,
         )
-        if self.ledger is not None and trial.deployment not in self.ledger.outcomes:
-            self.ledger.record(trial, outcome)
-        self.trials[trial.number] = trial
+        with uninterrupted():
+            if self.ledger is not None and trial.deployment not in self.ledger.outcomes:
+                self.ledger.record(trial, outcome)
+            self.trials[trial.number] = trial
         self.on_trial(trial)
 
     def _check_time(self) -> None:
