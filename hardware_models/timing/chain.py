@@ -1,0 +1,65 @@
+"""The sources that price one (GPU, backend), best first; outside packages may add theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import log
+
+from dynosim.hardware_models.gpus import Gpu, get_gpu, list_gpus
+from dynosim.hardware_models.timing.roofline_source import RooflineSource
+from dynosim.hardware_models.timing.source import Chain, TimingSource
+from dynosim.hardware_models.timing.table_source import TableSource
+
+TABLE_BACKENDS = ("trtllm", "sglang", "vllm")
+"""Backends with measured tables, the most complete first: the order of borrowing."""
+
+SourceFactory = Callable[[Gpu, str], TimingSource | None]
+_registered: list[SourceFactory] = []
+
+
+def register_source(factory: SourceFactory) -> None:
+    """Puts a source before the shipped tables, for every (GPU, backend) it answers for.
+
+    ``factory`` gets the GPU and the backend's name and returns None where it has nothing.
+    """
+    _registered.insert(0, factory)
+    timing_source.cache_clear()
+
+
+@lru_cache(maxsize=256)
+def timing_source(gpu: Gpu, backend: str) -> TimingSource:
+    """Returns what prices ops on ``gpu`` under ``backend``.
+
+    In order: registered sources; this GPU under this backend; this GPU under other backends;
+    GPUs of the same generation, nearest first; rooflines at the efficiency of those kernels.
+    """
+    own = [s for factory in _registered if (s := factory(gpu, backend)) is not None]
+    tables = [
+        TableSource(gpu, home, name, home=name == backend)
+        for home in _homes(gpu)
+        for name in (backend, *(b for b in TABLE_BACKENDS if b != backend))
+    ]
+    measured = Chain((*own, *tables))
+    return Chain((*measured.sources, RooflineSource(gpu, measured)))
+
+
+def _homes(gpu: Gpu) -> list[Gpu]:
+    """Returns the GPUs whose tables may stand in for ``gpu``, itself first if measured."""
+    others = [g for g in map(get_gpu, list_gpus()) if g.tables == g.key and g.key != gpu.key]
+    first = gpu if gpu.tables else get_gpu(gpu.tables_nearest) if gpu.tables_nearest else None
+    kin = [g for g in others if g != first and same_generation(g, gpu)]
+    kin.sort(key=lambda g: _distance(g, gpu))
+    return ([first] if first else []) + kin
+
+
+def same_generation(a: Gpu, b: Gpu) -> bool:
+    """Whether kernels of one run unchanged on the other: same major compute capability, minor
+    ones less than 5 apart (Ampere's 8.0 and 8.6 differ, Blackwell's 10.0 and 10.3 do not)."""
+    close = abs(a.compute_capability - b.compute_capability) < 0.5
+    return close and int(a.compute_capability) == int(b.compute_capability)
+
+
+def _distance(a: Gpu, b: Gpu) -> float:
+    rates = (a.peak("bfloat16") / b.peak("bfloat16"), a.hbm_bandwidth_bytes_s)
+    return abs(log(rates[0])) + abs(log(rates[1] / b.hbm_bandwidth_bytes_s))
