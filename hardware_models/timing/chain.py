@@ -54,8 +54,10 @@ def _homes(gpu: Gpu) -> list[Gpu]:
 
 
 def same_generation(a: Gpu, b: Gpu) -> bool:
-    """Whether kernels of one run unchanged on the other: compute capabilities within 0.5."""
-    return abs(a.compute_capability - b.compute_capability) < 0.5
+    """Whether kernels of one run unchanged on the other: same major compute capability, minor
+    ones less than 5 apart (Ampere's 8.0 and 8.6 differ, Blackwell's 10.0 and 10.3 do not)."""
+    close = abs(a.compute_capability - b.compute_capability) < 0.5
+    return close and int(a.compute_capability) == int(b.compute_capability)
 
 
 def _distance(a: Gpu, b: Gpu) -> float:
