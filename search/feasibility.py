@@ -8,20 +8,14 @@ from functools import lru_cache
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.resolve import ResolvedEngine
-from dynosim.search.outcome import Outcome
+from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import resolve_for
 from dynosim.sim.workload.columns import Workload
 
+
 def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
     """Returns the screen of a search: GPU budget first, then names, then the memory model."""
-
-    def screen(deployment: Deployment) -> Outcome | None:
-        if max_gpus is not None and deployment.num_gpus > max_gpus:
-            detail = f"{deployment.num_gpus} GPUs, budget {max_gpus}"
-            return Outcome(reason="over_gpu_budget", detail=detail)
-        # One replica's memory is every replica's, whatever the router.
-        return refusal(replace(deployment, replicas=1, router="round_robin"))
 
     @lru_cache(maxsize=1 << 16)
     def refusal(deployment: Deployment) -> Outcome | None:
@@ -31,6 +25,13 @@ def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
         except UserError as error:
             return Outcome(reason="unsupported", detail=" ".join(str(error).split()))
         return None if plan.feasible else _refusal(engine, plan)
+
+    def screen(deployment: Deployment) -> Outcome | None:
+        if max_gpus is not None and deployment.num_gpus > max_gpus:
+            detail = f"{deployment.num_gpus} GPUs, budget {max_gpus}"
+            return Outcome(reason="over_gpu_budget", detail=detail)
+        # One replica's memory is every replica's, whatever the router.
+        return refusal(replace(deployment, replicas=1, router=Deployment.router))
 
     return screen
 
