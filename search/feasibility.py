@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.memory.rules import violated_rule
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.deployment import Deployment
@@ -39,3 +40,12 @@ def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
 def _refusal(engine: ResolvedEngine, plan: MemoryPlan) -> Outcome:
     detail = "; ".join(" ".join(part.split()) for part in (plan.reason, plan.hint) if part)
     return Outcome(reason=_reason(engine, plan), detail=detail)
+
+
+def _reason(engine: ResolvedEngine, plan: MemoryPlan) -> Reason:
+    rule = violated_rule(engine)
+    if rule is not None:
+        is_shape = rule.startswith("tensor_parallel_size")
+        return "tp_does_not_divide_heads" if is_shape else "unsupported"
+    has_pool = plan.kv_cache_bytes > 0
+    return "kv_smaller_than_max_model_len" if has_pool and plan.max_concurrency < 1 else "oom"
