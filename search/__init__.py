@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dynosim.search.dry_run import DryRun, dry_run
+    from dynosim.search.rehearsal import DryRun, dry_run
     from dynosim.search.result import SearchResult
     from dynosim.search.space import SearchSpace, load_space, parse_space
     from dynosim.search.study import search
@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DryRun": "dry_run",
+    "DryRun": "rehearsal",
     "SearchResult": "result",
     "SearchSpace": "space",
     "Trial": "trial",
-    "dry_run": "dry_run",
+    "dry_run": "rehearsal",
     "load_space": "space",
     "parse_space": "space",
     "search": "study",

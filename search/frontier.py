@@ -16,7 +16,8 @@ def losses(trials: Sequence[Trial], objectives: Sequence[Objective]) -> FloatArr
     """Returns objective values as an array (trials, objectives) in which less is better."""
     signs = np.array([-o.sign for o in objectives])
     rows = [trial.values(objectives) for trial in trials]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(objectives)) * signs
+    values: FloatArray = np.array(rows, dtype=np.float64).reshape(len(rows), len(objectives))
+    return values * signs
 
 
 def frontier(trials: Sequence[Trial], objectives: Sequence[Objective]) -> list[Trial]:

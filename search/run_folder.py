@@ -97,7 +97,11 @@ class RunFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a file in one piece: a reader sees the old or the new content, never half."""
-        self.write_with(name, lambda path: path.write_bytes(data) and None)
+
+        def write(path: Path) -> None:
+            path.write_bytes(data)
+
+        self.write_with(name, write)
 
     def write_with(self, name: str, writer: Callable[[Path], None]) -> None:
         """Lets ``writer`` write a file under another name, then puts it in place."""

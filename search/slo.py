@@ -61,7 +61,8 @@ def parse_slos(value: object, source: Source) -> tuple[Slo, ...]:
     slos: list[Slo] = []
     errors: list[UserError] = []
     for key, limits in value.items():
-        kind = SYNONYMS.get(key.lower(), key.lower())
+        kind = str(key).replace("-", "_").lower()
+        kind = SYNONYMS.get(kind, kind)
         if kind not in KINDS:
             close = nearest(key, KINDS)
             hint = f"nearest: {close[0]}; " if close else ""

@@ -32,6 +32,11 @@ class Source:
         head = self.name if line is None else f"{self.name}:{line}"
         return f"{head}: {spell(path)}" if path else head
 
+    def line(self, where: str) -> int:
+        """Returns the line in a location made here; 0 where it has none."""
+        number = where.removeprefix(f"{self.name}:").partition(":")[0]
+        return int(number) if number.isdigit() else 0
+
     def renamed(self, key: str, name: str) -> Source:
         """Returns the same places with the top-level ``key`` known as ``name`` too."""
         moved = {(name, *p[1:]): line for p, line in self.lines.items() if p and p[0] == key}

@@ -206,7 +206,8 @@ class _SpaceParser:
         self._errors.extend(error.errors if isinstance(error, InputErrors) else [error])
 
     def _fail(self) -> NoReturn:
-        raise self._errors[0] if len(self._errors) == 1 else InputErrors(self._errors)
+        errors = sorted(self._errors, key=lambda error: self._source.line(error.where))
+        raise errors[0] if len(errors) == 1 else InputErrors(errors)
 
 
 def _with_paths(dimension: Dimension, folder: Path | None) -> Dimension:

@@ -15,10 +15,10 @@ import numpy as np
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.defaults import memory_screen, simulator
 from dynosim.search.executor import Executor, PoolExecutor, SerialExecutor
-from dynosim.search.outcome import Evaluator, Screen, Task
 from dynosim.search.field_type import shown
 from dynosim.search.identity import space_sha256
 from dynosim.search.ledger import Ledger
+from dynosim.search.outcome import Evaluator, Screen, Task
 from dynosim.search.outputs import TableFormat, check_table_format, write_outputs
 from dynosim.search.owner import Owner
 from dynosim.search.plan import make_proposer, plan_search
@@ -101,7 +101,7 @@ def search(
             workers=count,
             wall_s=time.monotonic() - begin_s,
             simulated_here=owner.simulated_here,
-            output_dir=folder and folder.path,
+            output_dir=None if folder is None else folder.path,
         )
         if folder is not None:
             write_outputs(folder, result, load, table_format=table_format)
@@ -114,14 +114,18 @@ def settle(space: AnySpace, *, n_trials: int | None = None, seed: int | None = N
         space = load_space(space)
     elif not isinstance(space, SearchSpace):
         space = parse_space(space)
-    for name, value, least in (("n_trials", n_trials, 1), ("seed", seed, 0)):
-        if value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            allowed = f"allowed: a whole number ≥ {least}"
-            raise UserError(f"found {shown(value)}", where=name, hint=allowed)
-        space = replace(space, **{name: value})
-    return space
+    return replace(
+        space,
+        n_trials=space.n_trials if n_trials is None else _whole(n_trials, "n_trials", 1),
+        seed=space.seed if seed is None else _whole(seed, "seed", 0),
+    )
+
+
+def _whole(value: object, name: str, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        allowed = f"allowed: a whole number ≥ {least}"
+        raise UserError(f"found {shown(value)}", where=name, hint=allowed)
+    return value
 
 
 def load_workload(space: SearchSpace, workload: Workload | None = None) -> Workload:
@@ -133,11 +137,7 @@ def _worker_count(workers: int | None) -> int:
     if workers is None:
         has_affinity = hasattr(os, "sched_getaffinity")
         return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
-        raise UserError(
-            f"found {shown(workers)}", where="workers", hint="allowed: a whole number ≥ 1"
-        )
-    return workers
+    return _whole(workers, "workers", 1)
 
 
 def _check_timeout(timeout_s: float | None) -> None:

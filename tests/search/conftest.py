@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from dynosim.search.space import SearchSpace, parse_space
 
 # Worker processes import the evaluators by name; they inherit this path.

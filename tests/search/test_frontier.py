@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dynosim.search.frontier import cheapest, frontier, hypervolume, knee, reference_point
 from dynosim.search.objective import DEFAULT_OBJECTIVES, Objective
 from dynosim.search.trial import Trial
 from dynosim.sim.deployment import Deployment
-from hypothesis import given
-from hypothesis import strategies as st
 
 FASTER = Objective("p99_ttft_ms", "minimize")
 
 
-def trial(
-    number: int, per_gpu: float, per_user: float, replicas: int = 1, **more: Any
-) -> Trial:
+def trial(number: int, per_gpu: float, per_user: float, replicas: int = 1, **more: Any) -> Trial:
     metrics = {"output_tok_s_per_gpu": per_gpu, "output_tok_s_per_user": per_user}
     metrics |= more.pop("metrics", {})
     deployment = Deployment(model="m", gpu="g", replicas=replicas)

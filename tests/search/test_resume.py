@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from analytic_evaluator import analytic, screen
+
 from dynosim.hardware_models.errors import UserError
 from dynosim.search import parse_space, search
 from dynosim.search.outcome import Outcome, Task
@@ -131,9 +132,7 @@ def test_ctrl_c_keeps_what_is_done(
     assert contents(folder) == contents(tmp_path / "undisturbed")
 
 
-def test_half_a_line_at_the_end_of_the_journal_is_dropped(
-    space_file: Path, tmp_path: Path
-) -> None:
+def test_half_a_line_at_the_end_of_the_journal_is_dropped(space_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     search(space_file, output_dir=folder, n_trials=10, workers=1, evaluator=analytic, screen=screen)
     with (folder / "study.journal").open("ab") as file:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from analytic_evaluator import analytic, fragile, screen
+
 from dynosim.hardware_models.errors import UserError
 from dynosim.search import search
 from dynosim.search.result import SearchResult
@@ -21,9 +22,7 @@ def brute_force(space: SearchSpace) -> set[tuple[float, float]]:
         if screen(deployment) is None and deployment.max_num_seqs != 8:
             metrics = analytic(deployment, None).metrics  # type: ignore[arg-type]
             points.append((metrics["output_tok_s_per_gpu"], metrics["output_tok_s_per_user"]))
-    return {
-        p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points)
-    }
+    return {p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points)}
 
 
 def frontier_values(result: SearchResult) -> set[tuple[float, ...]]:

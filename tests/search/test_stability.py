@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from dynosim.search.stability import instability
 from dynosim.sim.workload.columns import FloatArray
 
