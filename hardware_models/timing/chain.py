@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import log
 
 from dynosim.hardware_models.gpus import Gpu, get_gpu, list_gpus
+from dynosim.hardware_models.timing.roofline import peak_flop_s
 from dynosim.hardware_models.timing.roofline_source import RooflineSource
 from dynosim.hardware_models.timing.source import Chain, TimingSource
 from dynosim.hardware_models.timing.table_source import TableSource
@@ -31,15 +32,16 @@ def register_source(factory: SourceFactory) -> None:
 def timing_source(gpu: Gpu, backend: str) -> TimingSource:
     """Returns what prices ops on ``gpu`` under ``backend``.
 
-    In order: registered sources; this GPU under this backend; this GPU under other backends;
-    GPUs of the same generation, nearest first; rooflines at the efficiency of those kernels.
+    In order: registered sources; this GPU under this backend, then under others (a GPU without
+    tables: the nearest one with them); this backend on GPUs of the same generation, nearest
+    first; rooflines at the efficiency of those kernels.
     """
     own = [s for factory in _registered if (s := factory(gpu, backend)) is not None]
-    tables = [
-        TableSource(gpu, home, name, home=name == backend)
-        for home in _homes(gpu)
-        for name in (backend, *(b for b in TABLE_BACKENDS if b != backend))
-    ]
+    tables = []
+    for i, home in enumerate(_homes(gpu)):
+        # Another GPU under another backend is too far: a roofline on own kernels comes closer.
+        others = [b for b in TABLE_BACKENDS if b != backend] if i == 0 else []
+        tables += [TableSource(gpu, home, b, home=b == backend) for b in (backend, *others)]
     measured = Chain((*own, *tables))
     return Chain((*measured.sources, RooflineSource(gpu, measured)))
 
@@ -61,5 +63,5 @@ def same_generation(a: Gpu, b: Gpu) -> bool:
 
 
 def _distance(a: Gpu, b: Gpu) -> float:
-    rates = (a.peak("bfloat16") / b.peak("bfloat16"), a.hbm_bandwidth_bytes_s)
-    return abs(log(rates[0])) + abs(log(rates[1] / b.hbm_bandwidth_bytes_s))
+    compute = peak_flop_s(a, "bfloat16") / peak_flop_s(b, "bfloat16")
+    return abs(log(compute)) + abs(log(a.hbm_bandwidth_bytes_s / b.hbm_bandwidth_bytes_s))

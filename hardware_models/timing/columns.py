@@ -14,9 +14,9 @@ from dynosim.hardware_models.timing.ops import AllReduce, Elementwise, Experts, 
 from dynosim.hardware_models.timing.source import OpSource, Priced
 from dynosim.hardware_models.timing.weight_format import executed_format
 
-COLUMN_STEP = 2048
+COLUMN_STEP = 16384
 """Columns are computed up to a multiple of this many tokens, so that candidates that differ only
-in their token budget share them."""
+in their limits share them, and so that a step's time does not depend on those limits."""
 
 ELEMENTWISE_SOURCE = OpSource(
     "elementwise",
@@ -29,11 +29,16 @@ ELEMENTWISE_SOURCE = OpSource(
 def column(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[FloatArray]:
     """Returns seconds of all ``op.count`` launches for 1 ... ``length`` tokens, shape (length,).
 
+    ``length`` is best a :func:`column_length`, which equal shapes of other engines share.
     Raises :class:`MissingTable` where nothing prices it and UserError for an unknown dtype.
     """
-    rounded = -(-length // COLUMN_STEP) * COLUMN_STEP
-    priced = _one(gpu, backend, _without_count(op), tp, rounded)
-    return Priced(priced.value[:length] * op.count, priced.source)
+    priced = _one(gpu, backend, _without_count(op), tp, length)
+    return Priced(priced.value * op.count, priced.source)
+
+
+def column_length(tokens: int) -> int:
+    """Returns the length of the columns to compute where up to ``tokens`` are asked for."""
+    return -(-tokens // COLUMN_STEP) * COLUMN_STEP
 
 
 def _without_count(op: TokenOp) -> TokenOp:

@@ -8,6 +8,7 @@ import pytest
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import get_gpu
 from dynosim.hardware_models.timing import roofline
+from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.weight_format import executed_format, weight_format
 
@@ -16,7 +17,7 @@ A100 = get_gpu("a100_sxm")
 BF16 = weight_format("bfloat16")
 
 
-def one(value: float) -> np.ndarray:
+def one(value: float) -> FloatArray:
     return np.array([value])
 
 
@@ -32,7 +33,9 @@ def test_a_small_gemm_is_bound_by_reading_its_weights() -> None:
 
 def test_four_bit_weights_read_a_quarter_and_compute_in_bfloat16() -> None:
     small = [roofline.gemm_s(H200, one(1), 8192, 8192, weight_format(f)) for f in ("int4", "auto")]
-    large = [roofline.gemm_s(H200, one(8e4), 8192, 8192, weight_format(f)) for f in ("int4", "auto")]
+    large = [
+        roofline.gemm_s(H200, one(8e4), 8192, 8192, weight_format(f)) for f in ("int4", "auto")
+    ]
     assert small[0] / small[1] == pytest.approx(0.26, abs=0.005)
     assert large[0] == large[1]
 
@@ -59,9 +62,7 @@ def test_latent_attention_reads_one_latent_per_token_whatever_the_heads() -> Non
 
 
 def test_one_token_touches_top_k_experts_and_many_touch_all() -> None:
-    block = MoeBlock(
-        hidden_size=4096, inter_size=1536, topk=8, num_experts=128, moe_tp=1, moe_ep=1
-    )
+    block = MoeBlock(hidden_size=4096, inter_size=1536, topk=8, num_experts=128, moe_tp=1, moe_ep=1)
     expert_s = 3 * 4096 * 1536 * 2 / 4.8e12
     one_token, many = roofline.moe_s(H200, np.array([1.0, 100.0]), block, BF16)
     assert one_token == pytest.approx(8 * expert_s, rel=0.01)
