@@ -55,7 +55,7 @@ def takes_fields_of(**kinds: type[Any]) -> Callable[[Command], Command]:
     return decorate
 
 
-def _parameters(kind: type[Any], group: Group) -> list[inspect.Parameter]:
+def _parameters(kind: Any, group: Group) -> list[inspect.Parameter]:
     types, docs = field_types(kind), field_docs(kind)
     return [
         inspect.Parameter(
@@ -94,7 +94,7 @@ def _metavar(hint: Any) -> str:
     return "|".join(words)
 
 
-def given(flags: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+def given(flags: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """Returns the flags that were given and are fields of ``kind``, as a file would hold them."""
     return {
         name: _value(flags[name], hint)

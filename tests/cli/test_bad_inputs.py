@@ -1,4 +1,4 @@
-"""Every mistake a user can make ends in one screen that says where, what was found, what is allowed.
+"""A mistake ends in one screen that says where it is, what was found and what is allowed.
 
 The mistakes are those of issue reports about tools of this kind: typing errors in YAML, values out
 of range or of the wrong type, unknown names, missing, empty and binary files.
@@ -90,9 +90,7 @@ MISTAKES: dict[str, Any] = {
     "negative limit": space("slos: {ttft: -5}\n", "slos.ttft", "-5", "a number > 0"),
     "no trials": space("n_trials: 0\n", "n_trials", "found 0", "a whole number ≥ 1"),
     # Names.
-    "unknown GPU": space(
-        "", "gpu", "h1000", "h100", base=SPACE.replace("gpu: h100", "gpu: h1000")
-    ),
+    "unknown GPU": space("", "gpu", "h1000", "h100", base=SPACE.replace("gpu: h100", "gpu: h1000")),
     "unknown model": space(
         "", "model", "Qwen3-8X", "Qwen/Qwen3-8B", base=SPACE.replace("Qwen/Qwen3-8B", "Qwen3-8X")
     ),
@@ -123,7 +121,8 @@ MISTAKES: dict[str, Any] = {
         *ENGINE, "--goodput", "ttft=500", expected=("--goodput", "'ttft=500'", "ttft, tpot, e2el")
     ),
     "parallelism that does not divide": flags(
-        *ENGINE, *SHORT_LOAD, "-tp", "3", expected=("tensor_parallel_size 3", "32 attention heads", "would fit")
+        *(*ENGINE, *SHORT_LOAD, "-tp", "3"),
+        expected=("tensor_parallel_size 3", "32 attention heads", "would fit"),
     ),
     "model that does not fit": flags(
         *("--model", "meta-llama/Llama-3.1-70B-Instruct", "--gpu", "l40s"),
