@@ -43,16 +43,21 @@ def timing_source(gpu: Gpu, backend: str) -> TimingSource:
         others = [b for b in TABLE_BACKENDS if b != backend] if i == 0 else []
         tables += [TableSource(gpu, home, b, home=b == backend) for b in (backend, *others)]
     measured = Chain((*own, *tables))
-    return Chain((*measured.sources, RooflineSource(gpu, measured)))
+    links = tuple(TableSource(gpu, g, backend, home=False) for g in _by_distance(gpu))
+    return Chain((*measured.sources, RooflineSource(gpu, measured, links)))
 
 
 def _homes(gpu: Gpu) -> list[Gpu]:
     """Returns the GPUs whose tables may stand in for ``gpu``, itself first if measured."""
-    others = [g for g in map(get_gpu, list_gpus()) if g.tables == g.key and g.key != gpu.key]
     first = gpu if gpu.tables else get_gpu(gpu.tables_nearest) if gpu.tables_nearest else None
-    kin = [g for g in others if g != first and same_generation(g, gpu)]
-    kin.sort(key=lambda g: _distance(g, gpu))
+    kin = [g for g in _by_distance(gpu) if g != first and same_generation(g, gpu)]
     return ([first] if first else []) + kin
+
+
+def _by_distance(gpu: Gpu) -> list[Gpu]:
+    """Returns the other GPUs with tables, those of the most similar rates first."""
+    others = [g for g in map(get_gpu, list_gpus()) if g.tables == g.key and g.key != gpu.key]
+    return sorted(others, key=lambda g: _distance(g, gpu))
 
 
 def same_generation(a: Gpu, b: Gpu) -> bool:

@@ -246,3 +246,10 @@ def test_timers_of_candidates_that_differ_in_limits_agree() -> None:
     for n in rng.integers(1, 16, 20).tolist():
         step = (n, n, 0.0, n, n * 700)
         assert small.step_s(*step) == pytest.approx(large.step_s(*step), rel=1e-12)
+
+
+def test_an_all_reduce_over_pcie_is_taken_from_gpus_that_talk_over_pcie() -> None:
+    t = timer("meta-llama/Llama-3.1-8B-Instruct", "a100_pcie", "vllm", 4)
+    (source,) = (s for s in t.sources if s.name == "all_reduce")
+    assert source.source == "transferred"
+    assert source.detail.startswith(("l40s", "rtx_pro_6000"))
