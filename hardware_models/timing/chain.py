@@ -17,6 +17,7 @@ TABLE_BACKENDS = ("trtllm", "sglang", "vllm")
 
 SourceFactory = Callable[[Gpu, str], TimingSource | None]
 _registered: list[SourceFactory] = []
+_caches: list[Callable[[], None]] = []
 
 
 def register_source(factory: SourceFactory) -> None:
@@ -25,7 +26,25 @@ def register_source(factory: SourceFactory) -> None:
     ``factory`` gets the GPU and the backend's name and returns None where it has nothing.
     """
     _registered.insert(0, factory)
+    forget_prices()
+
+
+def unregister_source(factory: SourceFactory) -> None:
+    """Takes a source out again."""
+    _registered.remove(factory)
+    forget_prices()
+
+
+def on_change(forget: Callable[[], None]) -> None:
+    """Has ``forget`` called when sources come or go: for caches of what they answered."""
+    _caches.append(forget)
+
+
+def forget_prices() -> None:
+    """Empties every cache of answers."""
     timing_source.cache_clear()
+    for forget in _caches:
+        forget()
 
 
 @lru_cache(maxsize=256)
