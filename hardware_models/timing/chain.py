@@ -17,6 +17,7 @@ TABLE_BACKENDS = ("trtllm", "sglang", "vllm")
 
 SourceFactory = Callable[[Gpu, str], TimingSource | None]
 _registered: list[SourceFactory] = []
+_caches: list[Callable[[], None]] = []
 
 
 def register_source(factory: SourceFactory) -> None:
@@ -25,7 +26,25 @@ def register_source(factory: SourceFactory) -> None:
     ``factory`` gets the GPU and the backend's name and returns None where it has nothing.
     """
     _registered.insert(0, factory)
+    forget_prices()
+
+
+def unregister_source(factory: SourceFactory) -> None:
+    """Takes a source out again."""
+    _registered.remove(factory)
+    forget_prices()
+
+
+def on_change(forget: Callable[[], None]) -> None:
+    """Has ``forget`` called when sources come or go: for caches of what they answered."""
+    _caches.append(forget)
+
+
+def forget_prices() -> None:
+    """Empties every cache of answers."""
     timing_source.cache_clear()
+    for forget in _caches:
+        forget()
 
 
 @lru_cache(maxsize=256)
@@ -43,16 +62,21 @@ def timing_source(gpu: Gpu, backend: str) -> TimingSource:
         others = [b for b in TABLE_BACKENDS if b != backend] if i == 0 else []
         tables += [TableSource(gpu, home, b, home=b == backend) for b in (backend, *others)]
     measured = Chain((*own, *tables))
-    return Chain((*measured.sources, RooflineSource(gpu, measured)))
+    links = tuple(TableSource(gpu, g, backend, home=False) for g in _by_distance(gpu))
+    return Chain((*measured.sources, RooflineSource(gpu, measured, links)))
 
 
 def _homes(gpu: Gpu) -> list[Gpu]:
     """Returns the GPUs whose tables may stand in for ``gpu``, itself first if measured."""
-    others = [g for g in map(get_gpu, list_gpus()) if g.tables == g.key and g.key != gpu.key]
     first = gpu if gpu.tables else get_gpu(gpu.tables_nearest) if gpu.tables_nearest else None
-    kin = [g for g in others if g != first and same_generation(g, gpu)]
-    kin.sort(key=lambda g: _distance(g, gpu))
+    kin = [g for g in _by_distance(gpu) if g != first and same_generation(g, gpu)]
     return ([first] if first else []) + kin
+
+
+def _by_distance(gpu: Gpu) -> list[Gpu]:
+    """Returns the other GPUs with tables, those of the most similar rates first."""
+    others = [g for g in map(get_gpu, list_gpus()) if g.tables == g.key and g.key != gpu.key]
+    return sorted(others, key=lambda g: _distance(g, gpu))
 
 
 def same_generation(a: Gpu, b: Gpu) -> bool:

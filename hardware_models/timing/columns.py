@@ -8,7 +8,7 @@ import numpy as np
 
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.timing import roofline
-from dynosim.hardware_models.timing.chain import timing_source
+from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.ops import AllReduce, Elementwise, Experts, Gemm, TokenOp
 from dynosim.hardware_models.timing.source import OpSource, Priced
@@ -71,3 +71,6 @@ def _one(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[Fl
 
 def _raised(priced: Priced[FloatArray], floor: FloatArray) -> Priced[FloatArray]:
     return Priced(np.maximum(priced.value, floor), priced.source)
+
+
+on_change(_one.cache_clear)

@@ -11,7 +11,7 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing import attention_table, roofline
-from dynosim.hardware_models.timing.chain import timing_source
+from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
@@ -175,3 +175,7 @@ def _floored(curve: PrefillCurve, op: Attention, gpu: Gpu) -> PrefillCurve:
         flop_s_per_pair=roofline.prefill_s_per_pair(gpu, op.shape),
         kv_s_per_token=op.shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s,
     )
+
+
+on_change(_levelled.cache_clear)
+on_change(priced_attention.cache_clear)
