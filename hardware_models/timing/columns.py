@@ -8,15 +8,15 @@ import numpy as np
 
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.timing import roofline
-from dynosim.hardware_models.timing.chain import timing_source
+from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.ops import AllReduce, Elementwise, Experts, Gemm, TokenOp
 from dynosim.hardware_models.timing.source import OpSource, Priced
 from dynosim.hardware_models.timing.weight_format import executed_format
 
-COLUMN_STEP = 2048
+COLUMN_STEP = 16384
 """Columns are computed up to a multiple of this many tokens, so that candidates that differ only
-in their token budget share them."""
+in their limits share them, and so that a step's time does not depend on those limits."""
 
 ELEMENTWISE_SOURCE = OpSource(
     "elementwise",
@@ -29,11 +29,16 @@ ELEMENTWISE_SOURCE = OpSource(
 def column(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[FloatArray]:
     """Returns seconds of all ``op.count`` launches for 1 ... ``length`` tokens, shape (length,).
 
+    ``length`` is best a :func:`column_length`, which equal shapes of other engines share.
     Raises :class:`MissingTable` where nothing prices it and UserError for an unknown dtype.
     """
-    rounded = -(-length // COLUMN_STEP) * COLUMN_STEP
-    priced = _one(gpu, backend, _without_count(op), tp, rounded)
-    return Priced(priced.value[:length] * op.count, priced.source)
+    priced = _one(gpu, backend, _without_count(op), tp, length)
+    return Priced(priced.value * op.count, priced.source)
+
+
+def column_length(tokens: int) -> int:
+    """Returns the length of the columns to compute where up to ``tokens`` are asked for."""
+    return -(-tokens // COLUMN_STEP) * COLUMN_STEP
 
 
 def _without_count(op: TokenOp) -> TokenOp:
@@ -66,3 +71,6 @@ def _one(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[Fl
 
 def _raised(priced: Priced[FloatArray], floor: FloatArray) -> Priced[FloatArray]:
     return Priced(np.maximum(priced.value, floor), priced.source)
+
+
+on_change(_one.cache_clear)

@@ -11,8 +11,8 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing import attention_table, roofline
-from dynosim.hardware_models.timing.chain import timing_source
-from dynosim.hardware_models.timing.columns import column
+from dynosim.hardware_models.timing.chain import on_change, timing_source
+from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope
@@ -76,27 +76,31 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     max_seqs = args.max_num_seqs or engine.backend.max_num_seqs
     budget = args.max_num_batched_tokens or engine.backend.max_num_batched_tokens
     tp = args.tensor_parallel_size
-    tokens, named = _summed(gpu, backend, (*ops.tokens, *attention.by_parts), tp, budget + max_seqs)
+    token_ops = (*ops.tokens, *attention.by_parts)
+    tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs)
     tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
-    tokens = _without_noise(tokens)
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs)
-    logits = _without_noise(logits)
     fixed, per_token = _prefill_state(gpu, ops.states)
     sources = dict.fromkeys((*named, *named_logits, *attention.sources))
     return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
 
 
+@lru_cache(maxsize=128)
+def _levelled(
+    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
+) -> tuple[FloatArray, tuple[OpSource, ...]]:
+    """Returns seconds of all ops for 1 ... ``length`` tokens without small dips, and sources."""
+    priced = [column(gpu, backend, op, tp, length) for op in ops]
+    seconds = np.sum([p.value for p in priced], axis=0)
+    return _without_noise(seconds), tuple(dict.fromkeys(p.source for p in priced))
+
+
 def _summed(
     gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
-) -> tuple[FloatArray, list[OpSource]]:
+) -> tuple[FloatArray, tuple[OpSource, ...]]:
     """Returns seconds of all ops for 0 ... ``length`` tokens (none cost nothing), and sources."""
-    seconds = np.zeros(length + 1)
-    sources = []
-    for op in ops:
-        priced = column(gpu, backend, op, tp, length)
-        seconds[1:] += priced.value
-        sources.append(priced.source)
-    return seconds, sources
+    seconds, sources = _levelled(gpu, backend, ops, tp, column_length(length))
+    return np.concatenate((np.zeros(1), seconds[:length])), sources
 
 
 def _without_noise(seconds: FloatArray) -> FloatArray:
@@ -171,3 +175,7 @@ def _floored(curve: PrefillCurve, op: Attention, gpu: Gpu) -> PrefillCurve:
         flop_s_per_pair=roofline.prefill_s_per_pair(gpu, op.shape),
         kv_s_per_token=op.shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s,
     )
+
+
+on_change(_levelled.cache_clear)
+on_change(priced_attention.cache_clear)

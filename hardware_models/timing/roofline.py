@@ -19,9 +19,9 @@ POINT_TO_POINT_S = 10e-6
 
 
 def peak_flop_s(gpu: Gpu, dtype: str) -> float:
-    """Returns the peak rate of ``dtype``, or that of bfloat16 where the GPU lacks it."""
+    """Returns the peak rate of ``dtype``, or the 16-bit one where the GPU lacks it."""
     peaks = dict(gpu.peak_flop_s)
-    return peaks.get(dtype, peaks["bfloat16"])
+    return next(peaks[d] for d in (dtype, "bfloat16", "float16") if d in peaks)
 
 
 def gemm_s(gpu: Gpu, m: FloatArray, n: float, k: float, form: WeightFormat) -> FloatArray:

@@ -22,6 +22,9 @@ EXPERT_LOAD = ("power_law_1.2", "power_law_1.01", "balanced")
 """Measured distributions of tokens over experts, the one to use first: real routers are skewed
 (the default of aiconfigurator-core 0.12.0 as well)."""
 
+REACH_OCTAVES = 4.0
+"""Expert blocks further off than this in shape (Euclidean, six axes) do not stand in."""
+
 MLA_BLOCK_GEOMETRY = (192, 128, 576)
 """qk, v and latent dimensions of DeepSeek-V3, the only model whose whole block was measured."""
 
@@ -168,10 +171,14 @@ def _nearest_experts(
         wanted = (block.hidden_size, block.inter_size, block.topk, block.num_experts)
         wanted_all = np.array([*wanted, block.moe_tp, block.moe_ep], dtype=np.float64)
         nearest, _ = nearest_sites(wanted_all, blocks, count=1)
+        if np.linalg.norm(np.log2(blocks[nearest[0]] / wanted_all)) > REACH_OCTAVES:
+            continue
         values = [int(v) for v in blocks[nearest[0]]]
         found = MoeBlock(**dict(zip(_FIELDS, values, strict=True)), gated=block.gated)
         return rows.select(**dict(zip(_BLOCK_KEYS, values, strict=True))), found
-    raise MissingTable(f"{folder} {backend}: no experts in {' or '.join(dtypes) or 'that format'}")
+    raise MissingTable(
+        f"{folder} {backend}: no like experts in {' or '.join(dtypes) or 'that format'}"
+    )
 
 
 _FIELDS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp", "moe_ep")

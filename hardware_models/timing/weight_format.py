@@ -101,7 +101,7 @@ def executed_format(dtype: str, gpu: Gpu) -> WeightFormat:
     peaks = dict(gpu.peak_flop_s)
     if wanted.name == "w4a16_mxfp4" and gpu.compute_capability >= 10.0:
         wanted = FORMATS["w4a8_mxfp4_mxfp8"]
-    if wanted.compute in peaks:
+    if wanted.compute in peaks or wanted.compute == "bfloat16":
         return wanted
     unpacked = f"{wanted.name}_unpacked"
     tables = {"nvfp4": ("w4a16_mxfp4",), "w4a8_mxfp4_mxfp8": ("w4a16_mxfp4",)}

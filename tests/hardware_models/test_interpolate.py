@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynosim.hardware_models.gpus import get_gpu
+from dynosim.hardware_models.timing.chain import timing_source
 from dynosim.hardware_models.timing.decode_grid import FAR_TOKENS, DecodeGrid
 from dynosim.hardware_models.timing.gemm_sites import GemmSites
 from dynosim.hardware_models.timing.interpolate import (
@@ -16,6 +18,8 @@ from dynosim.hardware_models.timing.interpolate import (
     nearest_sites,
 )
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
+from dynosim.hardware_models.timing.shapes import AttentionShape
+from dynosim.hardware_models.timing.tables import load_table
 
 
 def memory_roof(n: FloatArray, c: FloatArray) -> FloatArray:
@@ -31,7 +35,8 @@ class TestHeldLine:
     xs, ys = np.array([1.0, 10.0, 20.0]), np.array([5.0, 5.0, 9.0])
 
     def line(self, *x: float) -> list[float]:
-        return held_line(np.array(x), self.xs, self.ys, lambda x: x * 0.1).tolist()
+        seconds = held_line(np.array(x), self.xs, self.ys, lambda x: x * 0.1)
+        return [float(s) for s in seconds]
 
     def test_equals_the_points_and_is_linear_between(self) -> None:
         assert self.line(1, 10, 20, 15) == [5.0, 5.0, 9.0, 7.0]
@@ -166,3 +171,35 @@ class TestPrefillCurve:
         whole = pairs(1000, 0, None)
         assert sum(pairs(250, p, None) for p in (0, 250, 500, 750)) == whole
         assert sum(pairs(250, p, 300) for p in (0, 250, 500, 750)) == pairs(1000, 0, 300)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "backend", "dtype"),
+    [
+        ("h200_sxm", "vllm", "bfloat16"),
+        ("b200_sxm", "trtllm", "nvfp4"),
+        ("a100_sxm", "sglang", "bfloat16"),
+    ],
+)
+def test_shipped_gemm_tables_answer_their_own_rows(gpu: str, backend: str, dtype: str) -> None:
+    rows = load_table(gpu, backend, "gemm").select(gemm_dtype=dtype)
+    columns = [rows.column(key) for key in ("m", "n", "k")]
+    source = timing_source(get_gpu(gpu), backend)
+    for i in np.random.default_rng(1).integers(0, len(rows), 60).tolist():
+        m, n, k = (int(c[i]) for c in columns)
+        priced = source.gemm_s(np.array([float(m)]), n, k, dtype)
+        assert priced.value[0] == pytest.approx(rows.latency_s[i], rel=1e-12)
+
+
+@pytest.mark.parametrize(("gpu", "backend"), [("h200_sxm", "vllm"), ("l40s", "trtllm")])
+def test_shipped_decode_tables_are_followed_but_for_their_spikes(gpu: str, backend: str) -> None:
+    rows = load_table(gpu, backend, "generation_attention")
+    rows = rows.select(attn_dtype="bfloat16", kv_cache_dtype="bfloat16", head_dim=128)
+    rows = rows.select(window_size=0, num_heads=32, num_key_value_heads=8)
+    shape = AttentionShape(heads=32, kv_heads=8, qk_dim=128, v_dim=128)
+    grid = timing_source(get_gpu(gpu), backend).decode_attention(shape).value
+    batch, context = rows.column("batch_size"), rows.column("kv_tokens")
+    mine = [grid.at(int(b), int(c)) for b, c in zip(batch, context, strict=True)]
+    ratio = np.array(mine) / rows.latency_s
+    assert ratio.max() <= 1 + 1e-9
+    assert np.quantile(ratio, 0.1) >= 0.95

@@ -37,7 +37,12 @@ def weights(ops: ModelOps) -> float:
 @pytest.mark.parametrize(
     ("model", "billions"),
     # Published totals less the input embedding, which is looked up and not multiplied.
-    [(LLAMA, 70.55 - 1.05), (QWEN_MOE, 235.1 - 0.6), (DEEPSEEK, 671.0 - 0.9), (GPT_OSS, 116.8 - 0.6)],
+    [
+        (LLAMA, 70.55 - 1.05),
+        (QWEN_MOE, 235.1 - 0.6),
+        (DEEPSEEK, 671.0 - 0.9),
+        (GPT_OSS, 116.8 - 0.6),
+    ],
 )
 def test_one_gpu_multiplies_by_every_weight_of_the_model(model: str, billions: float) -> None:
     assert weights(decompose(engine(model))) == pytest.approx(billions * 1e9, rel=0.01)
@@ -100,7 +105,8 @@ def test_gpt_oss_alternates_windows() -> None:
 
 def test_an_fp8_cache_changes_attention_only() -> None:
     plain, fp8 = (decompose(engine(LLAMA, kv_cache_dtype=kv)) for kv in ("auto", "fp8"))
-    assert fp8.attention[0].shape.kv_bytes_per_token * 2 == plain.attention[0].shape.kv_bytes_per_token
+    read, read_fp8 = (ops.attention[0].shape.kv_bytes_per_token for ops in (plain, fp8))
+    assert read == 2 * read_fp8
     assert fp8.tokens == plain.tokens
 
 
