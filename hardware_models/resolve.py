@@ -75,7 +75,7 @@ def quantized(model: LlmArchitecture, method: str | None) -> LlmArchitecture:
     """
     own = model.quantization.method
     wanted = (method or own).replace("_marlin", "").replace("_", "-").removesuffix("-fp4")
-    if wanted in (own, own.replace("_", "-"), NO_QUANTIZATION if own == NO_QUANTIZATION else own):
+    if wanted == own.replace("_", "-"):
         return model
     if own != NO_QUANTIZATION:
         raise UserError(

@@ -15,13 +15,22 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
     simulation = simulate(deployment, task.workload, seed=task.seed)
     metrics = simulation.metrics(task.goodput_ms or None)
     refused = int(metrics["failed"])
-    if refused > task.max_refused:
-        return Outcome(
-            metrics=metrics,
-            reason="refuses_requests",
-            detail=f"{refused} requests are longer than max_model_len {deployment.max_model_len}",
-        )
-    return Outcome(metrics=metrics, instability=_instability(simulation))
+    is_refusing = refused > task.max_refused
+    limit = deployment.max_model_len
+    return Outcome(
+        metrics=metrics,
+        reason="refuses_requests" if is_refusing else None,
+        detail=f"{refused} requests are longer than max_model_len {limit}" if is_refusing else "",
+        instability=_instability(simulation),
+        timing=_weakest_source(simulation),
+        warnings=simulation.warnings,
+    )
+
+
+def _weakest_source(simulation: Simulation) -> str:
+    found = {source.source for source in simulation.timer.sources}
+    order = ("roofline", "transferred", "measured")
+    return next((name for name in order if name in found), "")
 
 
 def _instability(simulation: Simulation) -> float:

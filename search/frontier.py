@@ -11,12 +11,15 @@ from dynosim.search.objective import Objective
 from dynosim.search.trial import Trial
 from dynosim.sim.workload.columns import FloatArray
 
+MIN_BULGE = 0.01
+"""A knee stands out by 1 % of the frontier's normalised extent at least."""
+
 
 def losses(trials: Sequence[Trial], objectives: Sequence[Objective]) -> FloatArray:
     """Returns objective values as an array (trials, objectives) in which less is better."""
-    signs = np.array([-o.sign for o in objectives])
     rows = [trial.values(objectives) for trial in trials]
     values: FloatArray = np.array(rows, dtype=np.float64).reshape(len(rows), len(objectives))
+    signs: FloatArray = np.array([-o.sign for o in objectives])
     return values * signs
 
 
@@ -75,19 +78,33 @@ def knee(front: Sequence[Trial], objectives: Sequence[Objective]) -> Trial | Non
 
     Objectives are normalised to 0 (worst on the frontier) … 1 (best); the distance to the chord,
     or hyperplane, through the extremes then grows with their sum (Das, Structural Optimization
-    18, 1999: "On characterizing the knee of the Pareto curve"). None where no point bulges
-    beyond that plane: fewer than three points, or a straight or hollow frontier.
+    18, 1999: "On characterizing the knee of the Pareto curve"). Objectives that are positive on
+    the whole frontier are normalised by their logarithms, so that a gain of 10 % in one weighs as
+    much as a loss of 10 % in the other: at a given arrival rate throughput per GPU is inverse in
+    the number of GPUs, and on linear axes every such frontier is hollow. None where no point
+    bulges beyond the plane by MIN_BULGE: fewer than three points, or a straight or hollow
+    frontier.
     """
     if len(front) == 1:
         return front[0]
     if len(front) < 3 or len(objectives) < 2:
         return None
-    points = -losses(front, objectives)
+    points = _scaled(front, objectives)
     low, high = points.min(axis=0), points.max(axis=0)
     span = np.where(high > low, high - low, 1.0)
     bulge = ((points - low) / span).sum(axis=1) - 1.0
     best = int(bulge.argmax())
-    return front[best] if bulge[best] > 1e-9 else None
+    return front[best] if bulge[best] >= MIN_BULGE else None
+
+
+def _scaled(front: Sequence[Trial], objectives: Sequence[Objective]) -> FloatArray:
+    """Returns objective values, more is better, as logarithms where all are positive."""
+    values = np.abs(losses(front, objectives))
+    is_positive = [all(t.metrics[o.metric] > 0 for t in front) for o in objectives]
+    signs: FloatArray = np.array([o.sign for o in objectives])
+    logarithms = np.log(np.where(is_positive, values, 1.0))
+    scaled: FloatArray = np.where(is_positive, signs * logarithms, -losses(front, objectives))
+    return scaled
 
 
 def cheapest(trials: Sequence[Trial], objectives: Sequence[Objective]) -> Trial | None:

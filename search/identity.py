@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
 import dynosim
+from dynosim.hardware_models.cards import DATA
 from dynosim.search.space import SearchSpace
 from dynosim.sim.workload.columns import Workload
 
@@ -23,6 +25,7 @@ def space_sha256(space: SearchSpace, workload: Workload) -> str:
     del content["n_trials"]
     content["workload"] = workload_sha256(workload)
     content["dynosim"] = dynosim.__version__
+    content["data"] = data_sha256()
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -38,6 +41,16 @@ def workload_sha256(workload: Workload) -> str:
     ):
         digest.update(np.ascontiguousarray(column).tobytes())
     digest.update(f"{workload.prefix_block_tokens} {workload.max_concurrency}".encode())
+    return digest.hexdigest()
+
+
+@cache
+def data_sha256() -> str:
+    """Returns the digest of the shipped figures: GPUs, backends, models and kernel tables."""
+    digest = hashlib.sha256()
+    for file in sorted(p for p in DATA.rglob("*") if p.is_file()):
+        digest.update(file.relative_to(DATA).as_posix().encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

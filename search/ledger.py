@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,9 @@ def _state(trial: Trial, has_values: bool) -> Any:
 
 def _read(frozen: Any) -> tuple[Deployment, Outcome]:
     attrs: Mapping[str, Any] = frozen.user_attrs
-    return Deployment(**attrs["deployment"]), Outcome(**attrs["outcome"])
+    outcome = Outcome(**attrs["outcome"])
+    # JSON has lists only.
+    return Deployment(**attrs["deployment"]), replace(outcome, warnings=tuple(outcome.warnings))
 
 
 def _mend(path: Path) -> None:

@@ -47,7 +47,8 @@ class Outcome:
 
     ``reason`` is None where the run gave metrics; SLOs are judged later, from ``metrics``.
     ``instability`` is > 0 where the queue grew without bound (see
-    :func:`dynosim.search.stability.instability`).
+    :func:`dynosim.search.stability.instability`). ``timing`` is where its seconds come from:
+    ``measured``, ``transferred`` or ``roofline``, the weakest of its ops.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -55,6 +56,8 @@ class Outcome:
     detail: str = ""
     traceback: str = ""
     instability: float = -1.0
+    timing: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Evaluator(Protocol):

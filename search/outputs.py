@@ -9,15 +9,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import dynosim
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.field_type import shown
 from dynosim.search.figure import frontier_figure, save_png
 from dynosim.search.frontier import reference_point
-from dynosim.search.identity import space_sha256, versions, workload_sha256
+from dynosim.search.identity import data_sha256, space_sha256, versions, workload_sha256
 from dynosim.search.result import SearchResult
 from dynosim.search.run_folder import CANDIDATES, RunFolder
 from dynosim.search.table import to_csv, trial_columns, trial_rows
 from dynosim.search.trial import Trial
+from dynosim.search.workload_section import FILE_FIELDS
 from dynosim.sim.workload.columns import Workload
 
 TableFormat = Literal["csv", "parquet"]
@@ -87,11 +89,16 @@ def _failure(trial: Trial) -> str:
 
 def manifest(result: SearchResult, workload: Workload) -> dict[str, Any]:
     """Returns what a run was made of and what it came to; the same for any number of workers."""
-    packages = ("dynosim", "numpy", "simpy", "scipy", "optuna", "moocore", "matplotlib")
+    packages = ("numpy", "simpy", "scipy", "optuna", "moocore", "matplotlib")
     objectives = result.space.objectives
     return {
-        "versions": {"python": sys.version.split()[0], **versions(*packages)},
-        "space": result.space.to_mapping(),
+        "versions": {
+            "dynosim": dynosim.__version__,
+            "data_sha256": data_sha256(),
+            "python": sys.version.split()[0],
+            **versions(*packages),
+        },
+        "space": _without_folders(result.space.to_mapping()),
         "space_sha256": space_sha256(result.space, workload),
         "size": result.space.size,
         "workload": {"sha256": workload_sha256(workload), **workload.describe()},
@@ -109,10 +116,17 @@ def manifest(result: SearchResult, workload: Workload) -> dict[str, Any]:
     }
 
 
+def _without_folders(space: dict[str, Any]) -> dict[str, Any]:
+    """Returns the space with bare file names: the same in every checkout."""
+    files = {k: Path(v).name for k, v in space["workload"].items() if k in FILE_FIELDS}
+    return {**space, "workload": {**space["workload"], **files}}
+
+
 def _run(result: SearchResult) -> dict[str, Any]:
     simulated = sum(t.is_simulated for t in result.trials)
     return {
         "command": sys.argv,
+        "trace": result.space.workload.trace,
         "workers": result.workers,
         "wall_s": round(result.wall_s, 3),
         "simulated": simulated,

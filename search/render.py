@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,38 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MAX_ROWS = 40
-EXTRA_METRICS = ("p99_ttft_ms", "median_tpot_ms", "usd_per_hour")
+PIPE_COLUMNS = 200
+EXTRA_METRICS = ("p99_ttft_ms", "p99_tpot_ms", "usd_per_hour")
+SHAPE = ("replicas", "tensor_parallel_size", "pipeline_parallel_size")
+SHORT_FIELDS = {
+    "max_num_seqs": "seqs",
+    "max_num_batched_tokens": "batched tokens",
+    "gpu_memory_utilization": "GPU memory",
+    "backend_version": "version",
+}
+TIMING_TEXTS = {
+    "measured": "all measured on this GPU and backend",
+    "transferred": "with ops transferred from another GPU or backend",
+    "roofline": "with ops from a roofline",
+}
+SHORT_METRICS = {
+    "output_tok_s_per_gpu": "tok/s/GPU",
+    "output_tok_s_per_user": "tok/s/user",
+    "usd_per_hour": "USD/h",
+}
 
 
 def print_result(result: SearchResult, console: Console | None = None) -> None:
-    """Prints the frontier, its marks and what the other trials came to, on stdout."""
+    """Prints the frontier, its marks and what the other trials came to, on stdout.
+
+    Where stdout is no terminal, without colour and never wrapped.
+    """
     from rich.console import Console as RichConsole
 
-    console = console or RichConsole()
+    if console is None:
+        console = RichConsole()
+        if not console.is_terminal:
+            console = RichConsole(width=PIPE_COLUMNS, color_system=None)
     if result.frontier:
         console.print(frontier_table(result))
     for line in summary_lines(result):
@@ -31,21 +56,26 @@ def print_result(result: SearchResult, console: Console | None = None) -> None:
 
 def frontier_table(result: SearchResult) -> Table:
     """Returns the frontier as a table; the cheapest trial stands below it where it is not on it."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    rows = list(result.frontier)
-    shown = _thinned(rows, result)
-    table = Table(title=f"Frontier: {len(rows)} of {len(result.trials)} trials")
-    varied = [d.name for d in result.space.varied]
+    shown = _thinned(result.frontier, result)
+    if result.cheapest is not None and result.cheapest not in shown:
+        shown.append(result.cheapest)
+    varied = [d.name for d in result.space.varied if d.name not in SHAPE]
     metrics = [o.metric for o in result.space.objectives]
     metrics += [m for m in EXTRA_METRICS if m not in metrics]
-    for name in ("trial", *varied, "GPUs"):
-        table.add_column(name, justify="left" if name in ("backend", "gpu", "router") else "right")
-    for name in metrics:
-        table.add_column(_heading(name), justify="right")
+    title = f"Frontier: {len(result.frontier)} of {len(result.trials)} trials"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("trial", justify="right")
+    table.add_column("shape", no_wrap=True)
+    for name in varied:
+        is_text = isinstance(getattr(shown[0].deployment, name), str) if shown else True
+        heading = SHORT_FIELDS.get(name, name.replace("_", " "))
+        table.add_column(heading, justify="left" if is_text else "right")
+    for name in ("GPUs", *map(_heading, metrics)):
+        table.add_column(name, justify="right")
     table.add_column("")
-    if result.cheapest is not None and result.cheapest not in shown:
-        shown = [*shown, result.cheapest]
     for trial in shown:
         table.add_row(*_cells(result, trial, varied, metrics), style=_style(mark(result, trial)))
     return table
@@ -60,22 +90,24 @@ def _thinned(rows: Sequence[Trial], result: SearchResult) -> list[Trial]:
 
 
 def _heading(name: str) -> str:
+    if name in SHORT_METRICS:
+        return SHORT_METRICS[name]
     metric = METRICS[name]
-    short = {"output_tok_s_per_gpu": "tok/s/GPU", "output_tok_s_per_user": "tok/s/user"}
-    unit = f" {metric.unit}" if metric.unit else ""
-    return short.get(name, f"{metric.label}{unit}")
+    return f"{metric.label} {metric.unit}".strip()
 
 
 def _cells(
     result: SearchResult, trial: Trial, varied: Sequence[str], metrics: Sequence[str]
 ) -> list[str]:
-    deployment = [str(getattr(trial.deployment, name)) for name in varied]
-    figures = [_figure(trial.metrics.get(name)) for name in metrics]
+    d = trial.deployment
+    stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
+    fields = [getattr(d, name) for name in varied]
     return [
         str(trial.number),
-        *deployment,
-        str(trial.deployment.num_gpus),
-        *figures,
+        f"{d.replicas} × TP{d.tensor_parallel_size}{stages}",
+        *("default" if value is None else str(value) for value in fields),
+        str(d.num_gpus),
+        *(_figure(trial.metrics.get(name)) for name in metrics),
         _mark_text(result, trial),
     ]
 
@@ -109,10 +141,20 @@ def summary_lines(result: SearchResult) -> list[str]:
         lines.append(f"infeasible: {counts}")
     if result.space.slos:
         lines.append(f"SLO: {', '.join(map(str, result.space.slos))}")
+    lines.extend(_timing_lines(result))
     if not result.frontier:
         lines.append("no candidate is feasible: nothing to choose from")
         lines.extend(_examples(result))
     return lines
+
+
+def _timing_lines(result: SearchResult) -> list[str]:
+    """Returns where the kernel timings come from, and each warning with its number of trials."""
+    sources = Counter(t.timing for t in result.trials if t.timing)
+    named = ", ".join(f"{n} {TIMING_TEXTS[name]}" for name, n in sources.most_common())
+    lines = [f"timings: {named}"] if named else []
+    warnings = Counter(w for t in result.trials for w in t.warnings)
+    return lines + [f"warning ({n} trials): {text}" for text, n in warnings.most_common()]
 
 
 def _examples(result: SearchResult) -> list[str]:

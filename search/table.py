@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dynosim.search.result import SearchResult
 
 DEPLOYMENT_COLUMNS = tuple(field_types(Deployment))
-STATUS_COLUMNS = ("number", "is_feasible", "reason", "detail", "on_frontier", "mark")
+STATUS_COLUMNS = ("number", "is_feasible", "reason", "detail", "on_frontier", "mark", "timing")
 
 
 def trial_columns(result: SearchResult) -> list[str]:
@@ -42,6 +42,7 @@ def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> l
             "detail": trial.detail,
             "on_frontier": trial.number in on_frontier,
             "mark": mark(result, trial),
+            "timing": trial.timing,
         }
         for trial in chosen
     ]

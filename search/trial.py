@@ -19,7 +19,8 @@ NEVER_STARTS = 1e3
 class Trial:
     """One row of the ledger. ``reason`` is None where the trial is feasible.
 
-    ``violations`` are the study's constraints: kept where ≤ 0.
+    ``violations`` are the study's constraints: kept where ≤ 0. The rest is the outcome's
+    (:class:`dynosim.search.outcome.Outcome`).
     """
 
     number: int
@@ -28,6 +29,8 @@ class Trial:
     reason: Reason | None = None
     detail: str = ""
     traceback: str = ""
+    timing: str = ""
+    warnings: tuple[str, ...] = ()
     violations: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -75,6 +78,8 @@ def judge(
         reason=reason,
         detail=detail,
         traceback=outcome.traceback,
+        timing=outcome.timing,
+        warnings=outcome.warnings,
         violations=violations,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def parse_workload(value: object, source: Source) -> WorkloadSpec:
             continue
         problem = check(hints[name], item, ("workload", key), source)
         if problem is None and name in FILE_FIELDS and item is not None:
-            item = str((source.folder or Path()) / item)
+            item = os.path.normpath((source.folder or Path()) / item)
             problem = _file_problem(item, ("workload", key), source)
         if problem is not None:
             errors.append(problem)

@@ -111,6 +111,8 @@ class LlmArchitecture:
     """Whether images or sound come in: their encoder and its cache then take memory too."""
     attention_output_gate: bool = False
     """Whether the query projection is twice as wide, its second half gating the output."""
+    rotary_positions: int | None = None
+    """Rows of the table of rotary angles where scaling makes it longer than the context."""
 
     @property
     def num_layers(self) -> int:

@@ -27,6 +27,10 @@ _NOT_MODELLED = {
     "hybrid_layer_pattern": "heads that differ between layers",
     "attention_other_setting": "heads that differ between layers",
     "sparse_attention_config": "sparse attention",
+    "num_kv_shared_layers": "layers that share a KV cache",
+    "attn_layer_period": "Jamba's order of layers",
+    "mamba_d_ssm": "attention and Mamba side by side in a layer",
+    "cross_attention_layers": "cross attention",
     "is_encoder_decoder": "an encoder beside the decoder",
 }
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
@@ -87,6 +91,7 @@ def parse_config(
         quantization=parse_quantization(_quantization(outer, config), dtype, beside or {}),
         extra_parameters=_vision_parameters(outer, hidden),
         is_multimodal=vision is not None,
+        rotary_positions=_rotary_positions(config),
         attention_output_gate=family == "qwen3_next" or config.flag("attn_output_gate", False),
     )
 
@@ -139,14 +144,26 @@ def _key_value_heads(config: Fields, heads: int) -> int:
 def _max_length(config: Fields) -> int:
     """The longest context, as vLLM derives it: Yarn and the like stretch, Llama 3 is stretched."""
     length = config.integer(*_LENGTH_KEYS)
-    rope = config.mapping("rope_scaling") or config.mapping("rope_parameters")
-    if rope is None:
+    rope = _rope(config)
+    # Gemma 3's context is the scaled one already.
+    if rope is None or config.text("model_type").startswith("gemma3"):
         return length
     kind = rope.text("rope_type", "type", default="default")
     factor = float(rope.values.get("factor") or 1.0)
     if kind == "yarn":
         return int(rope.integer("original_max_position_embeddings", default=length) * factor)
     return int(length * factor) if kind in ("linear", "dynamic", "ntk") else length
+
+
+def _rope(config: Fields) -> Fields | None:
+    return config.mapping("rope_scaling") or config.mapping("rope_parameters")
+
+
+def _rotary_positions(config: Fields) -> int | None:
+    rope = _rope(config)
+    if rope is None or rope.text("rope_type", "type") != "linear":
+        return None
+    return int(config.integer(*_LENGTH_KEYS) * float(rope.values.get("factor") or 1.0))
 
 
 def _mla(config: Fields) -> MlaShape | None:

@@ -75,22 +75,24 @@ def _start(row: dict[str, str]) -> LoggedStart:
             experts_bits_per_weight=32.0,
         )
         engine = replace(engine, model=replace(model, quantization=wide))
-    tokens = _number(row["reported_kv_tokens"])
-    available = _number(row["available_kv_gib"])
-    if tokens is None and available is not None:
-        # The log gave bytes only: tokens follow from the pool's own bytes per token.
-        plan = plan_memory(engine)
-        per_token = plan.kv_cache_bytes / plan.kv_cache_tokens if plan.kv_cache_tokens else 0
-        tokens = available * _GIB / per_token if per_token else None
     failed = re.search(r"FAILED: (.*)", row["notes"])
     return LoggedStart(
         source=row["source"].rpartition("/")[2],
         engine=engine,
-        kv_cache_tokens=tokens,
+        kv_cache_tokens=_printed_tokens(row, engine),
         weights_gib=_number(row["model_weights_gib"]),
         failed=failed[1] if failed else "",
         consistent=_adds_up(row, engine),
     )
+
+
+def _printed_tokens(row: dict[str, str], engine: ResolvedEngine) -> float | None:
+    """The tokens printed; where a log gave the pool in bytes only, what so many bytes hold."""
+    available = _number(row["available_kv_gib"])
+    if row["reported_kv_tokens"] or available is None or available <= 0:
+        return _number(row["reported_kv_tokens"])
+    pinned = replace(engine.args, kv_cache_memory_bytes=int(available * _GIB))
+    return float(plan_memory(replace(engine, args=pinned)).kv_cache_tokens)
 
 
 def _number(text: str) -> float | None:

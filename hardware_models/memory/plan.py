@@ -259,6 +259,11 @@ def _warm_up_refusal(
     sampling = logits_bytes(engine, constants)
     if taken + sampling <= free:
         return ""
+    if taken > free:
+        return (
+            f"out of memory when CUDA graphs are captured: {_gib(plan.cuda_graph_bytes)} wanted, "
+            f"{_gib(max(0, free - taken + plan.cuda_graph_bytes))} left beside the KV cache"
+        )
     return (
         f"out of memory when the sampler warms up with {engine.args.max_num_seqs} sequences: "
         f"{_gib(sampling)} wanted, {_gib(free - taken)} left beside the KV cache"

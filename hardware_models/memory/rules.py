@@ -77,6 +77,6 @@ def _formats(engine: ResolvedEngine) -> Iterator[str]:
         width = model.moe.moe_intermediate_size // split
         if width % _FP8_BLOCK:
             yield (
-                f"experts of width {width} per GPU are no multiple of the {_FP8_BLOCK} of a "
-                f"quantisation block: lower tensor_parallel_size or enable_expert_parallel"
+                f"experts of width {width} per GPU are no multiple of a quantisation block "
+                f"of {_FP8_BLOCK} (expert parallelism keeps them whole)"
             )

@@ -94,4 +94,5 @@ def _outside_bytes(model: LlmArchitecture, stage: Stage, tp: int) -> float:
 def _rotary_bytes(model: LlmArchitecture) -> int:
     """The cosines and sines of every position: 2.5 GiB for the ten million of Llama 4 Scout."""
     width = model.mla.qk_rope_head_dim if model.mla else model.head_dim
-    return model.max_position_embeddings * width * dtype_bytes(model.base_dtype)
+    positions = model.rotary_positions or model.max_position_embeddings
+    return positions * width * dtype_bytes(model.base_dtype)

@@ -69,13 +69,29 @@ def test_hypervolume_by_hand() -> None:
 
 
 def test_knee_by_hand() -> None:
-    """Normalised (0, 1), (0.75, 0.875), (1, 0): the middle is 0.625 beyond the chord."""
+    """Logarithms to base 9: (0, 1), (0.886, 0.946), (1, 0), the middle 0.83 beyond the chord."""
     front = [trial(0, 1, 9), trial(1, 7, 8), trial(2, 9, 1)]
     assert knee(front, DEFAULT_OBJECTIVES) is front[1]
 
 
+def test_the_knee_of_an_objective_that_reaches_zero_is_linear() -> None:
+    """Across 0, 7/9, 1 linear, up 1, 0.946, 0 logarithmic."""
+    front = [trial(0, 0, 9), trial(1, 7, 8), trial(2, 9, 1)]
+    assert knee(front, DEFAULT_OBJECTIVES) is front[1]
+
+
+def test_the_knee_of_a_latency_is_towards_less() -> None:
+    objectives = (DEFAULT_OBJECTIVES[0], FASTER)
+    latencies_ms = (10.0, 20.0, 1000.0)
+    front = [
+        trial(i, per_gpu, 0, metrics={"p99_ttft_ms": ms})
+        for i, (per_gpu, ms) in enumerate(zip((1, 8, 9), latencies_ms, strict=True))
+    ]
+    assert knee(front, objectives) is front[1]
+
+
 @pytest.mark.parametrize(
-    "points", [[(1, 9), (9, 1)], [(1, 9), (5, 5), (9, 1)], [(1, 9), (2, 2), (9, 1)], []]
+    "points", [[(1, 9), (9, 1)], [(1, 9), (3, 3), (9, 1)], [(1, 9), (2, 2), (9, 1)], []]
 )
 def test_a_straight_or_hollow_frontier_has_no_knee(points: list[tuple[float, float]]) -> None:
     front = [trial(i, *p) for i, p in enumerate(points)]
