@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
@@ -23,6 +24,11 @@ from dynosim.sim.workload.spec import ALIASES
 Command = TypeVar("Command", bound=Callable[..., None])
 
 SHORT = {"tensor_parallel_size": ("-tp",), "pipeline_parallel_size": ("-pp",)}
+
+UNITS = {letter: 1000**power for power, letter in enumerate("kmgt", 1)} | {
+    letter: 1024**power for power, letter in enumerate("KMGT", 1)
+}
+"""Factors of vLLM's short numbers (engine arguments, docs.vllm.ai): 32k is 32,000, 32K 32,768."""
 
 Debug = Annotated[
     bool,
@@ -105,8 +111,14 @@ def given(flags: Mapping[str, Any], kind: Any) -> dict[str, Any]:
 
 def _value(text: Any, hint: Any) -> Any:
     """Returns a flag's text as the number it must be; what is none stays text and is refused."""
+    kinds = members(hint)
+    if not isinstance(text, str) or str in kinds:
+        return text
+    if int in kinds and (match := re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT])", text)):
+        scaled = float(match[1]) * UNITS[match[2]]
+        return int(scaled) if scaled.is_integer() else text
     for number in (int, float):
-        if number in members(hint) and str not in members(hint) and isinstance(text, str):
+        if number in kinds:
             try:
                 return number(text)
             except ValueError:

@@ -51,7 +51,7 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
     yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
     failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
     yield (
-        f"{metrics['completed']:,} requests{failed} in {metrics['duration']:,.1f} s; "
+        f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
         f"{loop(simulation, spec)}"
     )
 
@@ -70,32 +70,37 @@ def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
 
 def _latency_table(metrics: Metrics) -> str:
     rows = [
-        [label, *(f"{metrics[f'{s}_{name}_ms']:,.1f}" for s in STATISTICS)]
+        [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 
 
+def shown(number: float, form: str) -> str:
+    """Returns a figure in Python's format ``form``, or a dash where there is none."""
+    return "–" if math.isnan(number) else format(number, form)
+
+
 def _throughput(metrics: Metrics) -> str:
     return (
-        f"{metrics['request_throughput']:,.2f} requests/s, "
-        f"{metrics['output_throughput']:,.1f} output tok/s, "
-        f"{metrics['total_token_throughput']:,.1f} total tok/s"
+        f"{shown(metrics['request_throughput'], ',.2f')} requests/s, "
+        f"{shown(metrics['output_throughput'], ',.1f')} output tok/s, "
+        f"{shown(metrics['total_token_throughput'], ',.1f')} total tok/s"
     )
 
 
 def _shares(metrics: Metrics) -> str:
     return (
-        f"{metrics['output_tok_s_per_user']:,.1f} output tok/s/user, "
-        f"{metrics['output_tok_s_per_gpu']:,.1f} output tok/s/GPU, "
-        f"{metrics['total_tok_s_per_gpu']:,.1f} total tok/s/GPU"
+        f"{shown(metrics['output_tok_s_per_user'], ',.1f')} output tok/s/user, "
+        f"{shown(metrics['output_tok_s_per_gpu'], ',.1f')} output tok/s/GPU, "
+        f"{shown(metrics['total_tok_s_per_gpu'], ',.1f')} total tok/s/GPU"
     )
 
 
 def _goodput(metrics: Metrics, goodput_ms: Mapping[str, float]) -> str:
     limits = ", ".join(f"{kind} ≤ {limit:g} ms" for kind, limit in goodput_ms.items())
     return (
-        f"{metrics['request_goodput']:,.2f} requests/s, "
+        f"{shown(metrics['request_goodput'], ',.2f')} requests/s, "
         f"{metrics['slo_attainment']:.1%} of requests with {limits}"
     )
 
@@ -103,7 +108,8 @@ def _goodput(metrics: Metrics, goodput_ms: Mapping[str, float]) -> str:
 def _kv_cache(simulation: Simulation, metrics: Metrics) -> str:
     return (
         f"{simulation.memory.kv_cache_tokens:,} tokens a replica, "
-        f"mean use {metrics['kv_usage_mean']:.1%}, peak {metrics['kv_usage_peak']:.1%}"
+        f"mean use {shown(metrics['kv_usage_mean'], '.1%')}, "
+        f"peak {shown(metrics['kv_usage_peak'], '.1%')}"
     )
 
 
@@ -119,7 +125,7 @@ def _cost(metrics: Metrics) -> str:
         return "this GPU's card has no cloud price"
     return (
         f"${metrics['usd_per_hour']:,.2f}/h, "
-        f"${metrics['usd_per_million_output_tokens']:,.2f} per million output tokens "
+        f"${shown(metrics['usd_per_million_output_tokens'], ',.2f')} per million output tokens "
         "(cloud list price)"
     )
 
