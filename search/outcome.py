@@ -48,7 +48,8 @@ class Outcome:
     ``reason`` is None where the run gave metrics; SLOs are judged later, from ``metrics``.
     ``instability`` is > 0 where the queue grew without bound (see
     :func:`dynosim.search.stability.instability`). ``timing`` is where its seconds come from:
-    ``measured``, ``transferred`` or ``roofline``, the weakest of its ops.
+    ``measured``, ``transferred`` or ``roofline``, the weakest of its matrix products, attention
+    and communication.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)

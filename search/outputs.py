@@ -31,9 +31,15 @@ def write_outputs(
     workload: Workload,
     *,
     table_format: TableFormat = "csv",
+    is_described: bool = True,
 ) -> None:
-    """Writes tables, figure, candidates and manifest; each file appears in one piece."""
+    """Writes tables, figure, candidates and manifest; each file appears in one piece.
+
+    ``is_described`` says that ``workload`` is what the space describes, so that candidates' files
+    can name it.
+    """
     columns = trial_columns(result)
+    folder.clear_candidates()
     folder.write("frontier.csv", to_csv(columns, trial_rows(result, result.frontier)))
     if table_format == "csv":
         folder.write("trials.csv", to_csv(columns, trial_rows(result)))
@@ -41,7 +47,9 @@ def write_outputs(
         folder.write_with("trials.parquet", lambda path: _write_parquet(result, path))
     figure = frontier_figure(result)
     folder.write_with("frontier.png", lambda path: save_png(figure, path))
-    _write_candidates(folder, result)
+    context = _context(result) if is_described else {}
+    for trial in result.frontier:
+        folder.write(_candidate_name(result, trial), _candidate(result, trial, context))
     failures = "".join(map(_failure, (t for t in result.trials if t.reason == "error")))
     if failures:
         folder.write("failures.txt", failures.encode())
@@ -66,21 +74,29 @@ def _write_parquet(result: SearchResult, path: Path) -> None:
     frame.to_parquet(path, index=False)
 
 
-def _write_candidates(folder: RunFolder, result: SearchResult) -> None:
+def _context(result: SearchResult) -> dict[str, Any]:
+    """Returns the keys under which a candidate's file repeats workload, SLOs and seed."""
+    space = result.space
+    given = {k: v for k, v in asdict(space.workload).items() if space.workload.given(k)}
+    slos = space.to_mapping()["slos"]
+    return {"workload": given, **({"slos": slos} if slos else {}), "seed": space.seed}
+
+
+def _candidate_name(result: SearchResult, trial: Trial) -> str:
+    width = max(3, len(str(len(result.trials))))
+    return f"{CANDIDATES}/{trial.number:0{width}d}.yaml"
+
+
+def _candidate(result: SearchResult, trial: Trial, context: dict[str, Any]) -> bytes:
+    """Returns the YAML that ``dynosim simulate`` takes to run the trial again."""
     import yaml
 
-    folder.clear_candidates()
-    width = max(3, len(str(len(result.trials))))
-    for trial in result.frontier:
-        deployment = {k: v for k, v in asdict(trial.deployment).items() if v is not None}
-        figures = ", ".join(
-            f"{o.metric} {v:.6g}"
-            for o, v in zip(
-                result.space.objectives, trial.values(result.space.objectives), strict=True
-            )
-        )
-        text = f"# Trial {trial.number}: {figures}\n{yaml.safe_dump(deployment, sort_keys=False)}"
-        folder.write(f"{CANDIDATES}/{trial.number:0{width}d}.yaml", text.encode())
+    objectives = result.space.objectives
+    pairs = zip(objectives, trial.values(objectives), strict=True)
+    figures = ", ".join(f"{objective.metric} {value:.6g}" for objective, value in pairs)
+    deployment = {k: v for k, v in asdict(trial.deployment).items() if v is not None}
+    text = yaml.safe_dump({**deployment, **context}, sort_keys=False)
+    return f"# Trial {trial.number}: {figures}\n{text}".encode()
 
 
 def _failure(trial: Trial) -> str:

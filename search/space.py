@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from annotated_types import Ge
 
@@ -22,6 +22,10 @@ from dynosim.search.source import Source, read_yaml
 from dynosim.search.workload_section import parse_workload
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
+
+if TYPE_CHECKING:
+    from dynosim.search.rehearsal import DryRun
+    from dynosim.sim.workload.columns import Workload
 
 DEFAULT_TRIALS = 200
 
@@ -85,6 +89,12 @@ class SearchSpace:
     def deployments(self) -> Iterator[Deployment]:
         """Yields every candidate in index order."""
         return map(self.deployment, range(self.size))
+
+    def dry_run(self, workload: Workload | None = None) -> DryRun:
+        """Returns what :func:`dynosim.search.rehearsal.dry_run` says of this space."""
+        from dynosim.search.rehearsal import dry_run
+
+        return dry_run(self, workload=workload)
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns the space as plain values, as it would stand in YAML with defaults filled in."""

@@ -104,7 +104,13 @@ def search(
             output_dir=None if folder is None else folder.path,
         )
         if folder is not None:
-            write_outputs(folder, result, load, table_format=table_format)
+            write_outputs(
+                folder,
+                result,
+                load,
+                table_format=table_format,
+                is_described=workload is None,
+            )
     return result
 
 

@@ -62,7 +62,7 @@ def judge(
     if reason is None and undefined:
         reason, detail = "undefined_metric", f"{', '.join(undefined)} has no finite value"
     elif reason is None and outcome.instability > 0:
-        reason, detail = "unstable_queue", "requests arrive faster than they are served"
+        reason, detail = "unstable_queue", _overload(outcome.metrics)
     elif reason is None and missed:
         reason = "slo"
         detail = "; ".join(f"{s}: found {outcome.metrics[s.metric]:.4g} ms" for s in missed)
@@ -82,6 +82,14 @@ def judge(
         warnings=outcome.warnings,
         violations=violations,
     )
+
+
+def _overload(metrics: Mapping[str, float]) -> str:
+    text = "requests arrive faster than they are served"
+    if "median_queue_ms" not in metrics:
+        return text
+    median_s, tail_s = (metrics[f"{name}_queue_ms"] / 1e3 for name in ("median", "p99"))
+    return f"{text}: queue time {median_s:.3g} s in the median, {tail_s:.3g} s at p99"
 
 
 def _is_finite(metrics: Mapping[str, float], name: str) -> bool:

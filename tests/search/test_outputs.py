@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from analytic_evaluator import analytic, screen
 from rich.console import Console
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.search import parse_space, search
+from dynosim.search import load_space, parse_space, search
 from dynosim.search.figure import frontier_figure
 from dynosim.search.progress import Bar
 from dynosim.search.render import print_result, summary_lines
 from dynosim.search.result import SearchResult
 from dynosim.search.run_folder import RunFolder
 from dynosim.search.table import to_csv
-from dynosim.sim.deployment import Deployment
 
 
 @pytest.fixture
@@ -79,7 +77,10 @@ def test_every_frontier_candidate_has_a_file_that_runs_again(
     assert [int(f.stem) for f in files] == sorted(t.number for t in result.frontier)
     by_number = {t.number: t.deployment for t in result.trials}
     for file in files:
-        assert Deployment(**yaml.safe_load(file.read_text())) == by_number[int(file.stem)]
+        again = load_space(file)
+        assert list(again.deployments()) == [by_number[int(file.stem)]]
+        assert again.workload == result.space.workload
+        assert again.slos == result.space.slos
 
 
 def test_the_manifest_says_what_the_run_was_made_of(result: SearchResult, folder: Path) -> None:
