@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 from collections.abc import Callable
@@ -93,3 +94,18 @@ def test_search_writes_a_frontier(
     assert (tmp_path / "run" / "frontier.csv").read_text().count("\n") >= 2
     assert (tmp_path / "run" / "frontier.png").read_bytes().startswith(b"\x89PNG")
     assert "knee" in answer.out or "cheapest" in answer.out
+
+
+def test_simulating_a_candidate_of_a_search_gives_the_figures_of_its_trial(
+    checkout: Path, dynosim: Callable[..., Any], tmp_path: Path
+) -> None:
+    space = checkout / "examples" / "quickstart" / "space.yaml"
+    assert dynosim("search", space, "-o", "run", "--n-trials", "3", "--workers", "1").code == 0
+    with (tmp_path / "run" / "frontier.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    (candidate,) = (tmp_path / "run" / "candidates").glob(f"*{row['number']}.yaml")
+    assert dynosim("simulate", candidate, "--json", "out.json").code == 0
+    result = json.loads((tmp_path / "out.json").read_text())
+    figures = result["dynosim"]["metrics"] | result
+    for name in ("output_tok_s_per_gpu", "output_tok_s_per_user", "p99_ttft_ms", "duration"):
+        assert figures[name] == pytest.approx(float(row[name]), rel=1e-11)
