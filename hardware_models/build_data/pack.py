@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 from dynosim.hardware_models.build_data.rows import Rows, concatenate
 from dynosim.hardware_models.timing.tables import MAGIC, STEPS_PER_OCTAVE, Origin
 
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "lp": 0, "pb": 0}]
-"""Byte columns have none of text's contexts: lc 0 gave the smallest files of 0, 3 and 4."""
+_FILTERS = [
+    {
+        "id": lzma.FILTER_LZMA2,
+        "preset": 9 | lzma.PRESET_EXTREME,
+        "dict_size": 2**22,
+        **{"lc": 0, "lp": 0, "pb": 0},
+    }
+]
+"""Byte columns have none of text's contexts: lc 0 gave the smallest files of 0, 3 and 4. The
+dictionary need not be longer than the longest table."""
 
 
 @dataclass(frozen=True)

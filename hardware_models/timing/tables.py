@@ -239,7 +239,10 @@ def decode(packed: bytes) -> OpTable:
     longer), those of the origin, and those of the latency (zigzag: 0, -1, 1, -2, ... as 0, 1, 2,
     3, ...) as low bytes and high bytes.
     """
-    raw = lzma.decompress(packed)
+    try:
+        raw = lzma.decompress(packed)
+    except lzma.LZMAError as error:
+        raise ValueError(f"not a kernel table: {error}") from error
     if not raw.startswith(MAGIC):
         raise ValueError("not a kernel table: wrong magic bytes")
     (length,) = struct.unpack_from("<I", raw, len(MAGIC))
