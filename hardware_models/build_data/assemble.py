@@ -184,7 +184,7 @@ def _floors_s(own: Rows, other: Rows, family: Family, system: System) -> tuple[f
     for a, b in ((own.take(in_own), other.take(in_other)), (own, other)):
         floors = []
         for rows in (a, b):
-            bound = bound_s(rows, family.name, system)
+            bound = bound_s(rows, family.name, system, cached_bytes=0)
             floors.append(None if bound is None else quality.launch_floor_s(rows, bound))
         if floors[0] is not None and floors[1] is not None:
             return floors[0], floors[1]

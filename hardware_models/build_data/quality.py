@@ -18,14 +18,14 @@ from dynosim.hardware_models.build_data.rows import Rows
 Mask = NDArray[np.bool_]
 
 LAUNCH_BOUND_S = 2e-6
-"""Shapes whose roofline bound is below this take a kernel's launch, not its work."""
+"""Shapes that need less than this at the GPU's peak rates take a kernel's launch, not its work."""
 
 MIN_LAUNCH_BOUND_ROWS = 8
 """Fewer launch-bound shapes than this say nothing of a group's floor."""
 
-FLOOR_RATIO = 7.0
-"""Highest sound launch floor over the lowest of the other backends: the attention and GEMM groups
-reach 4.3, MoE groups 5.8; the faulty fp8_block GEMMs start at 9.3."""
+FLOOR_RATIO = 8.0
+"""Launch floor over the next highest of another backend. Sound attention reaches 4.3, sound MoE
+(which may stream many experts) 6.4; the faulty fp8_block GEMMs start at 11.5."""
 
 TESTABLE_S = 10e-6
 """Utilisation is judged where the bound is at least this: below, clocks and timers blur it."""
@@ -98,7 +98,10 @@ def impossible_group(rows: Rows, bound_s: NDArray[Any]) -> str | None:
 
 
 def launch_floor_s(rows: Rows, bound_s: NDArray[Any]) -> float | None:
-    """Returns the median latency of launch-bound shapes; None where too few are there to tell."""
+    """Returns the median latency of launch-bound shapes; None where too few are there to tell.
+
+    ``bound_s`` is the roofline bound per row with every byte coming from memory.
+    """
     small = bound_s < LAUNCH_BOUND_S
     if small.sum() < MIN_LAUNCH_BOUND_ROWS:
         return None

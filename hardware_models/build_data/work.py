@@ -53,11 +53,13 @@ class Work:
     units: Array
 
 
-def bound_s(rows: Rows, family: str, system: System) -> Array | None:
+def bound_s(
+    rows: Rows, family: str, system: System, cached_bytes: float = CACHE_BYTES
+) -> Array | None:
     """Returns the least possible seconds of each row; None for families without a bound.
 
-    The larger of operations over peak rate and bytes, less what the cache can hold, over peak
-    memory bandwidth.
+    The larger of operations over peak rate and bytes, less ``cached_bytes``, over peak memory
+    bandwidth.
     """
     if family not in _WORK:
         return None
@@ -65,7 +67,7 @@ def bound_s(rows: Rows, family: str, system: System) -> Array | None:
     fallback = max(system.flop_s.values())
     rates = {name: system.flop_s.get(name, fallback) for name in np.unique(work.units).tolist()}
     rate = np.array([rates[name] for name in work.units.tolist()])
-    from_memory = np.maximum(work.bytes - CACHE_BYTES, 0) / system.memory_bytes_s
+    from_memory = np.maximum(work.bytes - cached_bytes, 0) / system.memory_bytes_s
     bound: Array = np.maximum(work.flops / rate, from_memory)
     return bound
 
@@ -139,12 +141,13 @@ def _mla_generation(rows: Rows) -> Work:
 
 
 def _moe(rows: Rows) -> Work:
-    """Two products per expert (a gated expert has three), spread evenly over the ranks."""
+    """Two products per expert (a gated expert has three), spread evenly over the ranks; the
+    weights of at least one expert."""
     c = rows.columns
-    ranks = c["moe_tp_size"].astype(float) * c["moe_ep_size"]
-    per_token = 2 * c["topk"] * 2.0 * c["hidden_size"] * c["inter_size"]
-    flops = c["num_tokens"] * per_token / ranks
-    return Work(flops, np.zeros(len(rows)), _formats(c["moe_dtype"], "units"))
+    expert = 2.0 * c["hidden_size"] * c["inter_size"] / c["moe_tp_size"]
+    flops = 2 * c["num_tokens"] * c["topk"] * expert / c["moe_ep_size"]
+    weights = expert * _formats(c["moe_dtype"], "weight_bytes")
+    return Work(flops, weights, _formats(c["moe_dtype"], "units"))
 
 
 _WORK: Mapping[str, Callable[[Rows], Work]] = {

@@ -86,6 +86,12 @@ def test_grouped_heads_are_counted_once_and_a_window_limits_what_is_read() -> No
     assert bound_s(full, family, H100) == pytest.approx([expected])
 
 
+def test_what_the_cache_may_hold_counts_where_the_launch_is_judged() -> None:
+    rows = decode_attention(batch=2, kv_tokens=8192, kv_heads=8, window=0, us=8)  # 64 MiB
+    uncached = bound_s(rows, "generation_attention", H100, cached_bytes=0)
+    assert uncached == pytest.approx([2**26 / 3.35e12])
+
+
 def test_collectives_have_no_bound() -> None:
     assert bound_s(curve(1), "nccl", H100) is None
 
