@@ -40,8 +40,8 @@ def fragile(deployment: Deployment, task: Task) -> Outcome:
 
 
 def slow(deployment: Deployment, task: Task) -> Outcome:
-    """As :func:`analytic`, 50 ms a call, and notes each call in the folder that a test names."""
-    time.sleep(0.05)
+    """As :func:`analytic`, 20 ms a call, and notes each call in the folder that a test names."""
+    time.sleep(0.02)
     notes = os.environ.get("DYNOSIM_TEST_CALLS")
     if notes:
         with Path(notes).open("a") as file:

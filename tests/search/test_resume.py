@@ -41,7 +41,7 @@ tensor_parallel_size: [1, 2, 4, 8]
 replicas: [1, 2, 3, 4, 6, 8]
 max_num_seqs: {min: 8, max: 1024, log: true}
 max_num_batched_tokens: {min: 512, max: 32768, log: true}
-n_trials: 60
+n_trials: 48
 workload: {num_prompts: 20, request_rate: 2.0}
 """
 
@@ -97,7 +97,7 @@ def test_a_killed_search_resumes_to_the_same_frontier(
 ) -> None:
     folder = tmp_path / "killed"
     process = start(space_file, folder, workers)
-    wait_for_trials(folder, 40)
+    wait_for_trials(folder, 30)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (folder / "frontier.csv").exists()
@@ -109,7 +109,7 @@ def test_a_killed_search_resumes_to_the_same_frontier(
     # Only what was in flight when the process died is simulated again.
     done = calls.read_text().splitlines()
     assert len(done) - len(set(done)) <= workers
-    assert len(done_before) >= 10
+    assert len(done_before) >= 5
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -119,11 +119,11 @@ def test_ctrl_c_keeps_what_is_done(
 ) -> None:
     folder = tmp_path / "interrupted"
     process = start(space_file, folder, workers)
-    wait_for_trials(folder, 40)
+    wait_for_trials(folder, 30)
     os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to the whole group.
     assert process.wait() == 130
     rows = (folder / "trials.csv").read_text().splitlines()
-    assert len(rows) > 40
+    assert len(rows) > 30
     assert (folder / "frontier.csv").exists()
     assert (folder / "frontier.png").exists()
 
