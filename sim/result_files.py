@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.metrics import Metrics, request_latencies_s
 from dynosim.sim.results import RunResult
 from dynosim.sim.simulate import Simulation
-from dynosim.sim.workload.columns import FloatArray
 
 Json = dict[str, object]
 

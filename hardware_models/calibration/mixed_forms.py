@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynosim.hardware_models.calibration.mixed_grid import HEAD_DIM, FloatArray, MixedGrid
+from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.calibration.mixed_grid import HEAD_DIM, MixedGrid
 from dynosim.hardware_models.timing.mixed import (
     OVERLAP,
     ROUNDING_WAVES,

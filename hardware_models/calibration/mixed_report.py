@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.calibration.mixed_forms import ADDITIVE, FORMS, TILES, US
-from dynosim.hardware_models.calibration.mixed_grid import FloatArray, MixedGrid
+from dynosim.hardware_models.calibration.mixed_grid import MixedGrid
 from dynosim.hardware_models.timing.mixed import TileCoefficients
 
 COMMAND = "python -m dynosim.hardware_models.calibration.mixed_batch DATA --write"
