@@ -52,20 +52,23 @@ class ParityWorkload:
         return asdict(self)
 
 
-def all_workloads() -> list[ParityWorkload]:
-    """Returns every workload of the recording, the same ones each time."""
-    plan = [
-        ("fcfs", 240, {}),
-        ("priority", 80, {"policy": "priority"}),
-        ("long_prefill", 80, {"long": True}),
-        ("long_prefill_priority", 40, {"policy": "priority", "long": True}),
-        ("watermark", 30, {"watermark": True}),
-        ("first_chunk_admission", 30, {"scheduler_reserve_full_isl": False}),
-        ("coarse_units", 40, {"blocks_per_unit": 4}),
-    ]
+# Group, number of workloads, and how they differ from first come, first served with defaults.
+PLAN: list[tuple[str, int, dict[str, Any]]] = [
+    ("fcfs", 240, {}),
+    ("priority", 80, {"policy": "priority"}),
+    ("long_prefill", 80, {"long": True}),
+    ("long_prefill_priority", 40, {"policy": "priority", "long": True}),
+    ("watermark", 30, {"watermark": True}),
+    ("first_chunk_admission", 30, {"scheduler_reserve_full_isl": False}),
+    ("coarse_units", 40, {"blocks_per_unit": 4}),
+]
+
+
+def all_workloads(seed: str) -> list[ParityWorkload]:
+    """Returns every workload of a recording, the same ones each time for one seed."""
     return [
-        _workload(Random(f"{group} {number}"), group, **kind)
-        for group, count, kind in plan
+        _workload(Random(f"{seed} {group} {number}"), group, **kind)
+        for group, count, kind in PLAN
         for number in range(count)
     ]
 
@@ -84,7 +87,10 @@ def _workload(
     n = rng.randint(6, 36)
     longest = rng.choice([4, 8, 20]) * block_size
     prompts = [_prompt_length(rng, longest, block_size) for _ in range(n)]
-    outputs = [rng.choice([1, rng.randint(1, 8), rng.randint(1, 100)]) for _ in range(n)]
+    outputs = [
+        rng.choice([1, rng.randint(1, 8), rng.randint(1, 100), rng.randint(20, 150)])
+        for _ in range(n)
+    ]
     chunked = long or rng.random() < 0.75
     max_model_len = max(p + o for p, o in zip(prompts, outputs, strict=True)) + rng.randint(0, 40)
     max_num_seqs = rng.choice([1, 2, 3, 5, 8, 64])
@@ -92,7 +98,7 @@ def _workload(
     budget = rng.choice([smallest, smallest + 7, 64, 100, 256, 2048])
     needed = max(-(-(p + o - 1) // block_size) for p, o in zip(prompts, outputs, strict=True))
     options = SchedulerOptions(
-        num_blocks=needed + rng.choice([0, 1, 3, needed, 4 * needed, 40 * needed]),
+        num_blocks=needed + rng.choice([0, 0, 1, 2, needed // 2, needed, 4 * needed, 40 * needed]),
         block_size=block_size,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max(budget, smallest) if chunked else max(budget, max_model_len),

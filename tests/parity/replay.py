@@ -67,6 +67,10 @@ def engine_limits(record: dict[str, Any], max_run: int) -> EngineLimits:
         block_size=options["block_size"],
         enable_prefix_caching=options["enable_prefix_caching"],
         enable_chunked_prefill=options["enable_chunked_prefill"],
+        scheduling_policy=options["policy"],
+        long_prefill_token_threshold=options["long_prefill_token_threshold"],
+        watermark=options["watermark"],
+        scheduler_reserve_full_isl=options["scheduler_reserve_full_isl"],
         max_run=max_run,
     )
 
@@ -83,8 +87,15 @@ def our_steps(record: dict[str, Any]) -> Iterator[Step]:
         if not unfinished:
             now = max(now, arrivals[arrived])
         while arrived < len(arrivals) and arrivals[arrived] <= now:
-            prompt, output = record["prompt_tokens"][arrived], record["output_tokens"][arrived]
-            engine.waiting.append(Sequence(arrived, prompt, output, units[arrived]))
+            engine.waiting.append(
+                Sequence(
+                    arrived,
+                    record["prompt_tokens"][arrived],
+                    record["output_tokens"][arrived],
+                    units[arrived],
+                    record["priority"][arrived],
+                )
+            )
             arrived += 1
             unfinished += 1
         step = _step(engine, now)
@@ -96,17 +107,13 @@ def our_steps(record: dict[str, Any]) -> Iterator[Step]:
 
 
 def _step(engine: Engine, now: int) -> Step:
-    before = {seq.index: seq.preemptions for seq in engine.running.values()}
-    was_running = dict(engine.running)
+    before = {seq: (seq.preemptions, seq.order) for seq in engine.running}
     assert engine.begin(float(now)) == now + 1, "the engine is stuck"
-    tokens = {seq.index: 1 for seq in engine.running.values() if seq.is_decoding}
-    tokens |= {seq.index: chunk for seq, chunk in engine._chunks}
-    hits = {
-        seq.index: seq.computed
-        for order, seq in engine.running.items()
-        if order not in was_running
-    }
-    preempted = sorted(
-        seq.index for seq in was_running.values() if seq.preemptions > before[seq.index]
+    entered = [seq for seq in engine.running if seq not in before or seq.order > before[seq][1]]
+    preempted = [seq.index for seq, (count, _) in before.items() if seq.preemptions > count]
+    return Step(
+        tokens={seq.index: tokens for seq, tokens in engine.batch()},
+        hits={seq.index: seq.computed for seq in entered},
+        preempted=sorted(preempted),
+        finished=sorted(seq.index for seq in engine.end()),
     )
-    return Step(tokens, hits, preempted, sorted(seq.index for seq in engine.end()))
