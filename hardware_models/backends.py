@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dynosim.hardware_models.cards import Source, card_keys, read_card, source_of
+from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.gpus import Gpu
+from dynosim.hardware_models.names import fold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,3 +34,89 @@ class Backend:
     host_per_sequence_s: float
     layer_launch_s: float
     frontend_s: float
+
+
+_ALIASES = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "trt": "trtllm"}
+_GIB = 2**30
+Version = tuple[int, int, int, int]
+
+
+def list_backends() -> tuple[str, ...]:
+    """Returns the names of all backends, sorted."""
+    return card_keys("backends")
+
+
+def version_key(version: str) -> Version:
+    """Returns a key that orders versions; a release candidate comes before its release.
+
+    Raises UserError for text that is no version.
+    """
+    found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?(?:rc|post)(\d+))?", version.strip())
+    if found is None:
+        raise UserError(f"not a version: {version!r}", hint="write it as 0.19.0 or 1.3.0rc20")
+    major, minor, patch, extra = (int(x) if x else 0 for x in found.groups())
+    return major, minor, patch, extra if "rc" in version else 10**6 + extra
+
+
+def rows_by_version(versions: dict[str, dict[str, Any]], version: str) -> dict[str, Any]:
+    """Returns the rows that hold at ``version``: later ones replace earlier ones, key by key."""
+    wanted, rows = version_key(version), dict[str, Any]()
+    for since in sorted(versions, key=version_key):
+        if version_key(since) <= wanted:
+            rows |= versions[since]
+    return rows
+
+
+@lru_cache(maxsize=256)
+def get_backend(name: str, version: str | None = None, gpu: Gpu | None = None) -> Backend:
+    """Returns a backend with its defaults at ``version`` (None: the default version).
+
+    Defaults that depend on the GPU are those of ``gpu`` (None: a data-centre GPU of 80 GB or
+    more). Raises UserError for an unknown backend, and for a version outside those whose
+    constants are known.
+    """
+    card = read_card("backends", _key(name))
+    version = (version or str(card["default_version"])).removeprefix("v")
+    _check_version(card, version)
+    rows = rows_by_version(card["versions"], version)
+    large = gpu is None or _is_large(card["large_gpu"], gpu)
+    figures = {
+        figure: row["large"] if large and "large" in row else row["value"]
+        for figure, row in rows.items()
+    }
+    tables = card["tables"]
+    key = (gpu.tables or gpu.tables_nearest) if gpu else None
+    tables_version = str(tables.get(key, tables["default"]))
+    return Backend(name=card["name"], version=version, tables_version=tables_version, **figures)
+
+
+def backend_sources(name: str, version: str | None = None) -> dict[str, Source]:
+    """Returns figure -> source of a backend's defaults at ``version``."""
+    backend = get_backend(name, version)
+    card = read_card("backends", backend.name)
+    rows = rows_by_version(card["versions"], backend.version)
+    return {figure: source_of(card, row) for figure, row in rows.items()}
+
+
+def _key(name: str) -> str:
+    folded = fold(name)
+    key = _ALIASES.get(folded, folded)
+    if key not in list_backends():
+        raise unknown_name("backend", name, list_backends())
+    return key
+
+
+def _check_version(card: dict[str, Any], version: str) -> None:
+    oldest, newest = str(card["oldest_version"]), str(card["newest_version"])
+    if not version_key(oldest) <= version_key(version) <= version_key(newest):
+        raise UserError(
+            f"no constants for {card['name']} {version}",
+            where="backend_version",
+            hint=f"known: {oldest} to {newest}; nearest: "
+            f"{oldest if version_key(version) < version_key(oldest) else newest}",
+        )
+
+
+def _is_large(rule: dict[str, Any], gpu: Gpu) -> bool:
+    excepted = any(fold(word) in fold(gpu.name) for word in rule["except"])
+    return not excepted and gpu.memory_bytes >= rule["min_memory_gib"]["value"] * _GIB

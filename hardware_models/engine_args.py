@@ -21,23 +21,41 @@ class EngineArgs:
     """
 
     model: str
+    """Hugging Face name (`dynosim list models`) or the path of a config.json."""
     gpu: str
+    """GPU in any usual spelling (`dynosim list gpus`)."""
     backend: str = "vllm"
+    """Serving engine (`dynosim list backends`)."""
     backend_version: str | None = None
+    """Version of the engine; by default the newest one known."""
     tensor_parallel_size: Positive = 1
+    """GPUs that share every layer."""
     pipeline_parallel_size: Positive = 1
+    """Stages that the layers are cut into."""
     enable_expert_parallel: bool = False
+    """Give each GPU whole experts rather than a slice of every expert."""
     quantization: str | None = None
+    """Weight format; by default the checkpoint's own."""
     kv_cache_dtype: KvCacheDtype = "auto"
+    """Element type of the KV cache; auto is that of the checkpoint."""
     max_model_len: Positive | None = None
+    """Longest prompt plus answer in tokens; by default what the model declares."""
     max_num_seqs: Positive | None = None
+    """Sequences that one engine runs at once; by default the backend's own."""
     max_num_batched_tokens: Positive | None = None
+    """Token budget of one engine step; by default the backend's own."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)] | None = None
+    """Share of the GPU's memory that the engine may take; by default the backend's own."""
     block_size: Positive = 16
+    """Tokens in one KV-cache block."""
     enable_prefix_caching: bool = True
+    """Reuse the KV cache of prompt beginnings seen before."""
     enable_chunked_prefill: bool = True
+    """Split long prompts over several steps."""
     num_gpu_blocks_override: Positive | None = None
+    """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None
+    """Bytes of KV cache per GPU, instead of what memory leaves."""
 
     @property
     def gpus_per_replica(self) -> int:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dynosim.hardware_models.cards import Source, card_keys, read_card, source_of, value_of
+from dynosim.hardware_models.errors import unknown_name
+from dynosim.hardware_models.names import fold_gpu, spellings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +18,8 @@ class Gpu:
     ``memory_bytes`` is what the driver reports as total, not the nameplate. Bandwidths of links
     are per GPU and direction. ``peak_flop_s`` are dense rates as (dtype, FLOP/s) pairs.
     ``nvlink_bandwidth_bytes_s`` is None where GPUs talk over PCIe. ``tables`` names the folder
-    of measured kernel tables (None: roofline only).
+    of measured kernel tables (None: roofline only); ``tables_nearest`` that of the measured GPU
+    most like this one, whose efficiencies may stand in.
     """
 
     key: str
@@ -30,7 +37,79 @@ class Gpu:
     list_price_usd: float | None
     cloud_price_usd_hour: float | None
     tables: str | None
+    tables_nearest: str | None = None
 
     def peak(self, dtype: str) -> float:
         """Returns the dense peak rate in FLOP/s; KeyError where the GPU has no such dtype."""
         return dict(self.peak_flop_s)[dtype]
+
+    def supports(self, dtype: str) -> bool:
+        """Whether the tensor cores compute in ``dtype``."""
+        return any(name == dtype for name, _ in self.peak_flop_s)
+
+
+_FIGURES = (
+    "memory_bytes",
+    "hbm_bandwidth_bytes_s",
+    "nvlink_bandwidth_bytes_s",
+    "pcie_bandwidth_bytes_s",
+    "internode_bandwidth_bytes_s",
+    "tdp_w",
+    "list_price_usd",
+    "cloud_price_usd_hour",
+)
+
+
+def list_gpus() -> tuple[str, ...]:
+    """Returns the keys of all GPUs of the catalogue, sorted."""
+    return card_keys("gpus")
+
+
+@lru_cache(maxsize=1)
+def _index() -> dict[str, str]:
+    cards = {key: read_card("gpus", key) for key in list_gpus()}
+    return spellings({key: (card["name"], *card["aliases"]) for key, card in cards.items()})
+
+
+def _names() -> list[str]:
+    return [n for key in list_gpus() for n in (key, *read_card("gpus", key)["aliases"])]
+
+
+@lru_cache(maxsize=256)
+def get_gpu(name: str) -> Gpu:
+    """Returns the GPU that ``name`` means: its key, its driver's device name or an alias.
+
+    Case, separators and the vendor's name do not matter. Raises UserError with the nearest
+    spellings for any other name.
+    """
+    key = name if name in list_gpus() else _index().get(fold_gpu(name))
+    if key is None:
+        raise unknown_name("gpu", name, _names())
+    return _from_card(read_card("gpus", key))
+
+
+def _from_card(card: dict[str, Any]) -> Gpu:
+    figures = {figure: value_of(card, figure) for figure in _FIGURES}
+    peaks = tuple((dtype, float(row["value"])) for dtype, row in card["peak_flop_s"].items())
+    return Gpu(
+        key=card["key"],
+        name=card["name"],
+        aliases=tuple(card["aliases"]),
+        compute_capability=float(card["compute_capability"]),
+        peak_flop_s=peaks,
+        gpus_per_node=card["gpus_per_node"],
+        tables=card["tables"],
+        tables_nearest=card["tables_nearest"],
+        **figures,
+    )
+
+
+def gpu_sources(name: str) -> dict[str, Source]:
+    """Returns figure -> source of a GPU's card; figures the card leaves out are absent.
+
+    Peak rates stand under ``peak_flop_s.<dtype>``. Raises UserError for an unknown name.
+    """
+    card = read_card("gpus", get_gpu(name).key)
+    rows = {figure: card[figure] for figure in _FIGURES}
+    rows |= {f"peak_flop_s.{dtype}": row for dtype, row in card["peak_flop_s"].items()}
+    return {figure: source_of(card, row) for figure, row in rows.items() if row is not None}

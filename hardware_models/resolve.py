@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
 
-from dynosim.hardware_models.backends import Backend
-from dynosim.hardware_models.engine_args import EngineArgs
-from dynosim.hardware_models.gpus import Gpu
+from dynosim.hardware_models.backends import Backend, get_backend
+from dynosim.hardware_models.engine_args import EngineArgs, KvCacheDtype
+from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.gpus import Gpu, get_gpu
 from dynosim.hardware_models.llm.architecture import LlmArchitecture
+from dynosim.hardware_models.llm.catalog import get_model
+from dynosim.hardware_models.llm.quantization import NO_QUANTIZATION, online_quantization
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,3 +26,85 @@ class ResolvedEngine:
     model: LlmArchitecture
     gpu: Gpu
     backend: Backend
+
+
+@lru_cache(maxsize=4096)
+def resolve_engine(args: EngineArgs) -> ResolvedEngine:
+    """Returns the engine that ``args`` describe, with every None filled in.
+
+    ``max_num_seqs``, ``max_num_batched_tokens`` and ``gpu_memory_utilization`` come from the
+    backend at its version and GPU, ``max_model_len``, ``quantization`` and the dtype of the KV
+    cache from the model. Raises UserError, located by argument, for unknown names and for a
+    ``max_model_len`` beyond what the model was made for.
+    """
+    gpu = _located("gpu", get_gpu, args.gpu)
+    model = quantized(_located("model", get_model, args.model), args.quantization)
+    backend = get_backend(args.backend, args.backend_version, gpu)
+    longest = model.max_position_embeddings
+    if args.max_model_len is not None and args.max_model_len > longest:
+        raise UserError(
+            f"{args.max_model_len:,} tokens, but {model.name} was made for {longest:,}",
+            where="max_model_len",
+            hint=f"at most {longest}",
+        )
+    filled = replace(
+        args,
+        model=model.name,
+        gpu=gpu.key,
+        backend=backend.name,
+        backend_version=backend.version,
+        quantization=model.quantization.method,
+        kv_cache_dtype=_kv_cache_dtype(args, model),
+        max_model_len=args.max_model_len or longest,
+        max_num_batched_tokens=args.max_num_batched_tokens or _token_budget(args, model, backend),
+        gpu_memory_utilization=args.gpu_memory_utilization or backend.gpu_memory_utilization,
+    )
+    # vLLM never holds more sequences than tokens in a step.
+    most = filled.max_num_batched_tokens or backend.max_num_batched_tokens
+    seqs = args.max_num_seqs or min(backend.max_num_seqs, most)
+    return ResolvedEngine(
+        args=replace(filled, max_num_seqs=seqs), model=model, gpu=gpu, backend=backend
+    )
+
+
+def quantized(model: LlmArchitecture, method: str | None) -> LlmArchitecture:
+    """Returns the model as it is served with ``--quantization method``.
+
+    None and the checkpoint's own method change nothing; ``fp8``, ``bitsandbytes`` and
+    ``experts_int8`` quantise an unquantised checkpoint while loading. Raises UserError otherwise.
+    """
+    own = model.quantization.method
+    wanted = (method or own).replace("_marlin", "").replace("_", "-").removesuffix("-fp4")
+    if wanted == own.replace("_", "-"):
+        return model
+    if own != NO_QUANTIZATION:
+        raise UserError(
+            f"{method!r}, but the checkpoint {model.name} is quantised with {own!r}",
+            where="quantization",
+            hint="leave it out, or name an unquantised checkpoint",
+        )
+    return replace(
+        model, quantization=online_quantization(wanted.replace("-", "_"), model.base_dtype)
+    )
+
+
+def _located(where: str, look_up: Callable[[str], T], name: str) -> T:
+    try:
+        return look_up(name)
+    except UserError as error:
+        raise error.at(where) from None
+
+
+def _token_budget(args: EngineArgs, model: LlmArchitecture, backend: Backend) -> int:
+    """The backend's budget; without chunked prefill a whole prompt must fit (vLLM's rule)."""
+    if args.enable_chunked_prefill:
+        return backend.max_num_batched_tokens
+    longest = args.max_model_len or model.max_position_embeddings
+    return max(backend.max_num_batched_tokens, longest)
+
+
+def _kv_cache_dtype(args: EngineArgs, model: LlmArchitecture) -> KvCacheDtype:
+    """``auto`` becomes fp8 where the checkpoint asks for it, else stays: the model's own dtype."""
+    if args.kv_cache_dtype == "auto" and model.quantization.kv_cache == "fp8":
+        return "fp8"
+    return args.kv_cache_dtype

@@ -12,7 +12,9 @@ class Deployment(EngineArgs):
     """Engine arguments plus replicas and router: one point of a search space, hashable."""
 
     replicas: Positive = 1
+    """Engines behind the router."""
     router: str = "round_robin"
+    """How requests are spread over the replicas."""
 
     @property
     def num_gpus(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -24,6 +25,15 @@ class Progressions:
         self._dt, self._growth = dt[present], growth[present]
         self._count, self._weight = count[present], weight[present]
         self.total = float(self._count @ self._weight)
+        self._last_value = self._dt + (self._count - 1) * self._growth
+
+    @cached_property
+    def _first(self) -> _Ranked:
+        return _Ranked(self._dt, self._count * self._weight)
+
+    @cached_property
+    def _last(self) -> _Ranked:
+        return _Ranked(self._last_value, self._count * self._weight)
 
     def mean_std(self) -> tuple[float, float]:
         """Returns mean and population standard deviation; NaN when empty."""
@@ -48,26 +58,37 @@ class Progressions:
         return below + (self._at_rank(math.ceil(position)) - below) * share
 
     def _at_rank(self, rank: int) -> float:
-        """Returns the value of the given rank (from 0) by bisection over the value."""
-        dt, growth, count, weight = self._dt, self._growth, self._count, self._weight
-        last = dt + (count - 1) * growth
-        low, high = float(dt.min()), float(last.max())
-        needed = rank + 1.0
+        """Returns the value of the given rank (from 0).
+
+        Counting each progression as all its smallest, then all its largest member, brackets the
+        value; bisection among the few progressions that reach into the bracket finds it.
+        """
+        low, high = self._first.value_at(rank), self._last.value_at(rank)
+        wholly_below = self._last_value < low
+        needed = rank + 1.0 - float(self._count[wholly_below] @ self._weight[wholly_below])
+        inside = ~wholly_below & (self._dt <= high)
+        dt, growth = self._dt[inside], self._growth[inside]
+        count, weight = self._count[inside], self._weight[inside]
         while high - low > 1e-13 * high:
             middle = 0.5 * (low + high)
-            at_most = _counts_up_to(middle, dt, growth, count)
-            if float(at_most @ weight) >= needed:
+            if float(_counts_up_to(middle, dt, growth, count) @ weight) >= needed:
                 high = middle
-                keep = dt <= high
             else:
                 low = middle
-                # Progressions wholly at or below `low` only shift the rank.
-                keep = last > low
-                needed -= float(count[~keep] @ weight[~keep])
-            if not keep.all():
-                dt, growth, last = dt[keep], growth[keep], last[keep]
-                count, weight = count[keep], weight[keep]
         return high
+
+
+class _Ranked:
+    """Values with multiplicities, sorted, to be looked up by rank."""
+
+    def __init__(self, values: FloatArray, copies: FloatArray) -> None:
+        order = np.argsort(values)
+        self._values = values[order]
+        self._end = np.cumsum(copies[order])
+
+    def value_at(self, rank: int) -> float:
+        """Returns the value of the given rank, from 0."""
+        return float(self._values[np.searchsorted(self._end, rank, side="right")])
 
 
 def _counts_up_to(

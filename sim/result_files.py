@@ -14,6 +14,7 @@ import numpy as np
 from dynosim.sim.metrics import Metrics, request_latencies_s
 from dynosim.sim.results import RunResult
 from dynosim.sim.simulate import Simulation
+from dynosim.sim.workload.columns import FloatArray
 
 Json = dict[str, object]
 
@@ -74,19 +75,25 @@ def bench_document(
 
 def request_rows(result: RunResult) -> Iterator[Json]:
     """Returns one row a request, in the workload's order; refused ones have null times."""
+    times = {f"{k}_ms": v * 1e3 for k, v in request_latencies_s(result).items()}
     columns = {
-        "arrival_s": result.sent_s,
-        "input_tokens": result.workload.input_tokens,
-        "output_tokens": result.workload.output_tokens,
-        "replica": result.replica,
-        "cached_tokens": result.cached_tokens,
-        "preemptions": result.preemptions,
+        "request": range(len(result.workload)),
+        "arrival_s": _rounded(result.sent_s),
+        "input_tokens": result.workload.input_tokens.tolist(),
+        "output_tokens": result.workload.output_tokens.tolist(),
+        "replica": result.replica.tolist(),
+        "cached_tokens": result.cached_tokens.tolist(),
+        "preemptions": result.preemptions.tolist(),
+        **{name: _rounded(values) for name, values in times.items()},
     }
-    columns |= {f"{k}_ms": v * 1e3 for k, v in request_latencies_s(result).items()}
     names = list(columns)
-    for index, row in enumerate(zip(*(c.tolist() for c in columns.values()), strict=True)):
-        values = {name: _json_number(v) for name, v in zip(names, row, strict=True)}
-        yield {"request": index, **values}
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
+def _rounded(values: FloatArray) -> list[float | None]:
+    """Returns values to the nanosecond (ms) or finer, None for NaN."""
+    return [None if v != v else v for v in np.round(values, 6).tolist()]
 
 
 def write_json(path: Path, document: Json) -> None:
@@ -96,7 +103,8 @@ def write_json(path: Path, document: Json) -> None:
 
 def write_json_lines(path: Path, rows: Iterator[Json]) -> None:
     """Writes one JSON object a line, whole or not at all."""
-    _write_atomically(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    encode = json.JSONEncoder(allow_nan=False).encode
+    _write_atomically(path, "".join(f"{encode(row)}\n" for row in rows))
 
 
 def _write_atomically(path: Path, text: str) -> None:

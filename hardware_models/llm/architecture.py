@@ -67,7 +67,10 @@ class Quantization:
     """How a checkpoint stores its weights.
 
     ``linear`` is the format of the quantised linear layers, ``experts`` that of the routed
-    experts; embeddings, norms and ``excluded`` modules stay in the model's base dtype.
+    experts: ``bfloat16``, ``float16``, ``float32``, ``fp8`` (one scale per tensor or row),
+    ``fp8_block`` (128 x 128), ``int8`` (weights and activations), ``int8_weight_only``, ``int4``
+    (weights only: AWQ, GPTQ, w4a16), ``nvfp4`` or ``mxfp4``;
+    embeddings, norms and ``excluded`` modules stay in the model's base dtype.
     ``bits_per_weight`` includes scales and zero points.
     """
 
@@ -104,6 +107,12 @@ class LlmArchitecture:
     quantization: Quantization = Quantization()
     extra_parameters: int = 0
     """Parameters outside the decoder (vision tower, projector, multi-token-prediction heads)."""
+    is_multimodal: bool = False
+    """Whether images or sound come in: their encoder and its cache then take memory too."""
+    attention_output_gate: bool = False
+    """Whether the query projection is twice as wide, its second half gating the output."""
+    rotary_positions: int | None = None
+    """Rows of the table of rotary angles where scaling makes it longer than the context."""
 
     @property
     def num_layers(self) -> int:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dynosim.hardware_models.errors import UserError
+from dynosim.sim.workload import summary
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
     """Requests in arrival order.
 
@@ -19,7 +22,12 @@ class Workload:
     ``max_concurrency`` requests are kept in flight). ``prefix_ids[prefix_offsets[i]:
     prefix_offsets[i + 1]]`` are the identities of the full prefix blocks of request ``i``'s
     prompt, each covering ``prefix_block_tokens`` tokens: two requests share KV cache as far as
-    their ids agree from the start, and one id never stands for two different prefixes.
+    their ids agree from the start, and one id never stands for two different prefixes. Blocks
+    of a prompt after its last id belong to that request alone.
+
+    Where ``max_concurrency`` is set, request ``i`` is sent at ``arrival_s[i]`` or when a slot
+    frees, whichever is later, in order, and its latencies count from then (as in
+    ``vllm bench serve``). ``notes`` says what a reader dropped or changed.
     """
 
     name: str
@@ -30,6 +38,22 @@ class Workload:
     prefix_offsets: IntArray
     prefix_block_tokens: int = 0
     max_concurrency: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def check(self) -> Workload:
+        """Returns itself, or raises ``UserError`` naming the first broken promise above."""
+        for problem in summary.problems(self):
+            raise UserError(problem, where=f"workload {self.name!r}")
+        return self
+
+    def describe(self) -> dict[str, object]:
+        """Returns size, rate, burstiness, lengths and what an infinite prefix cache would hit.
+
+        ``rate_req_s`` is None where all requests arrive at once, ``interarrival_cv`` also where
+        there are fewer than two gaps. ``ideal_prefix_hit_share_blocks`` is a share of all prompt
+        blocks, of which a last partial one never hits.
+        """
+        return summary.describe(self)

@@ -1,0 +1,126 @@
+"""Rules that tell a measurement from an accident; applied to every table alike.
+
+Each rule is a pure function that states its fault. The thresholds stand in the gaps between sound
+and faulty tables of the source (figures beside each, aiconfigurator-core 0.12.0 of 2026, all GPUs
+of ``system.GPUS``); no rule and no threshold knows a GPU, a backend or a measured service time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynosim.hardware_models.build_data.rows import Rows
+
+Mask = NDArray[np.bool_]
+
+LAUNCH_BOUND_S = 2e-6
+"""Shapes that need less than this at the GPU's peak rates take a kernel's launch, not its work."""
+
+MIN_LAUNCH_BOUND_ROWS = 8
+"""Fewer launch-bound shapes than this say nothing of a group's floor."""
+
+FLOOR_RATIO = 8.0
+"""Launch floor over the next highest of another backend. Sound attention reaches 4.3, sound MoE
+(which may stream many experts) 6.4; the faulty fp8_block GEMMs start at 11.5."""
+
+TESTABLE_S = 10e-6
+"""Utilisation is judged where the bound is at least this: below, clocks and timers blur it."""
+
+UTILISATION = 1.05
+"""Peaks are nominal: sound tables reach 1.02 of them (memory) and 0.99 (arithmetic)."""
+
+FAULTY_SHARE = 0.05
+"""A group with more impossible rows than this was measured wrongly as a whole; the faulty A100
+decode attention has 0.13 of its testable rows above 1.05, the next group 0.02."""
+
+SPIKE_RATIO = 3.0
+"""Rows this far above both neighbours on their curve: 1 in 10,000. Kernels switched from one
+size to the next step up or down, they do not come back."""
+
+
+def unmeasured(rows: Rows) -> Mask:
+    """Fault: a latency that is not a positive finite number, the mark of a failed run."""
+    bad: Mask = ~(np.isfinite(rows.latency_s) & (rows.latency_s > 0))
+    return bad
+
+
+def foreign_device(device: NDArray[Any], own: str) -> Mask:
+    """Fault: rows copied from another GPU's table, or from one that does not say which.
+
+    A shorter name of the same device ("NVIDIA H100" for "NVIDIA H100 80GB HBM3") passes.
+    """
+    names, position = np.unique(device, return_inverse=True)
+    verdict = [not name or not own.startswith(name) for name in names.tolist()]
+    foreign: Mask = np.array(verdict, dtype=bool)[position]
+    return foreign
+
+
+def spikes(rows: Rows, ratio: float = SPIKE_RATIO) -> Mask:
+    """Fault: a row several times above both neighbours along its last key (a hiccup while timing).
+
+    ``rows`` are sorted by all keys; the first and the last of a curve have one neighbour and pass.
+    """
+    curve = rows.ids(rows.keys[:-1])
+    found = np.zeros(len(rows), dtype=bool)
+    inside = (curve[:-2] == curve[1:-1]) & (curve[2:] == curve[1:-1])
+    around = np.maximum(rows.latency_s[:-2], rows.latency_s[2:])
+    found[1:-1] = inside & (rows.latency_s[1:-1] > ratio * around)
+    return found
+
+
+def impossible(rows: Rows, bound_s: NDArray[Any]) -> Mask:
+    """Fault: faster than the GPU's peak arithmetic or memory rate allows for the work at hand.
+
+    ``bound_s`` is the roofline bound per row; what an L2 cache can hold is left out of it.
+    """
+    beyond: Mask = (bound_s >= TESTABLE_S) & (bound_s > UTILISATION * rows.latency_s)
+    return beyond
+
+
+def impossible_group(rows: Rows, bound_s: NDArray[Any]) -> str | None:
+    """Fault: so many impossible rows that the rest of the group cannot be trusted either."""
+    testable = bound_s >= TESTABLE_S
+    if not testable.any():
+        return None
+    beyond = impossible(rows, bound_s)
+    share = beyond.sum() / testable.sum()
+    if share <= FAULTY_SHARE:
+        return None
+    most = (bound_s / rows.latency_s)[testable].max()
+    return (
+        f"utilisation above 1: {beyond.sum()} of {testable.sum()} rows large enough to judge are "
+        f"faster than the GPU's peak allows, up to {most:.2f} times"
+    )
+
+
+def launch_floor_s(rows: Rows, bound_s: NDArray[Any]) -> float | None:
+    """Returns the median latency of launch-bound shapes; None where too few are there to tell.
+
+    ``bound_s`` is the roofline bound per row with every byte coming from memory.
+    """
+    small = bound_s < LAUNCH_BOUND_S
+    if small.sum() < MIN_LAUNCH_BOUND_ROWS:
+        return None
+    return float(np.median(rows.latency_s[small]))
+
+
+def slow_launch(floors_s: Sequence[tuple[float, float]]) -> str | None:
+    """Fault: shapes that cost next to nothing take many times what *every* other backend takes.
+
+    ``floors_s`` holds (own, other) launch floors per other backend, over the same shapes where
+    both have them. The mark of a slow path that no engine ships with (a kernel library missing
+    from the measuring image), or of host time measured as kernel time.
+    """
+    if not floors_s:
+        return None
+    own, other = min(floors_s, key=lambda pair: pair[0] / pair[1])
+    if own <= FLOOR_RATIO * other:
+        return None
+    return (
+        f"launch floor: shapes with under {LAUNCH_BOUND_S * 1e6:.0f} us of work take "
+        f"{own * 1e6:.0f} us, other backends on this GPU {other * 1e6:.1f} us"
+    )

@@ -1,0 +1,1 @@
+"""From measured kernel tables to the time of one engine step."""

@@ -1,0 +1,91 @@
+"""The sources that price one (GPU, backend), best first; outside packages may add theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import log
+
+from dynosim.hardware_models.gpus import Gpu, get_gpu, list_gpus
+from dynosim.hardware_models.timing.roofline import peak_flop_s
+from dynosim.hardware_models.timing.roofline_source import RooflineSource
+from dynosim.hardware_models.timing.source import Chain, TimingSource
+from dynosim.hardware_models.timing.table_source import TableSource
+
+TABLE_BACKENDS = ("trtllm", "sglang", "vllm")
+"""Backends with measured tables, the most complete first: the order of borrowing."""
+
+SourceFactory = Callable[[Gpu, str], TimingSource | None]
+_registered: list[SourceFactory] = []
+_caches: list[Callable[[], None]] = []
+
+
+def register_source(factory: SourceFactory) -> None:
+    """Puts a source before the shipped tables, for every (GPU, backend) it answers for.
+
+    ``factory`` gets the GPU and the backend's name and returns None where it has nothing.
+    """
+    _registered.insert(0, factory)
+    forget_prices()
+
+
+def unregister_source(factory: SourceFactory) -> None:
+    """Takes a source out again."""
+    _registered.remove(factory)
+    forget_prices()
+
+
+def on_change(forget: Callable[[], None]) -> None:
+    """Has ``forget`` called when sources come or go: for caches of what they answered."""
+    _caches.append(forget)
+
+
+def forget_prices() -> None:
+    """Empties every cache of answers."""
+    timing_source.cache_clear()
+    for forget in _caches:
+        forget()
+
+
+@lru_cache(maxsize=256)
+def timing_source(gpu: Gpu, backend: str) -> TimingSource:
+    """Returns what prices ops on ``gpu`` under ``backend``.
+
+    In order: registered sources; this GPU under this backend, then under others (a GPU without
+    tables: the nearest one with them); this backend on GPUs of the same generation, nearest
+    first; rooflines at the efficiency of those kernels.
+    """
+    own = [s for factory in _registered if (s := factory(gpu, backend)) is not None]
+    tables = []
+    for i, home in enumerate(_homes(gpu)):
+        # Another GPU under another backend is too far: a roofline on own kernels comes closer.
+        others = [b for b in TABLE_BACKENDS if b != backend] if i == 0 else []
+        tables += [TableSource(gpu, home, b, home=b == backend) for b in (backend, *others)]
+    measured = Chain((*own, *tables))
+    links = tuple(TableSource(gpu, g, backend, home=False) for g in _by_distance(gpu))
+    return Chain((*measured.sources, RooflineSource(gpu, measured, links)))
+
+
+def _homes(gpu: Gpu) -> list[Gpu]:
+    """Returns the GPUs whose tables may stand in for ``gpu``, itself first if measured."""
+    first = gpu if gpu.tables else get_gpu(gpu.tables_nearest) if gpu.tables_nearest else None
+    kin = [g for g in _by_distance(gpu) if g != first and same_generation(g, gpu)]
+    return ([first] if first else []) + kin
+
+
+def _by_distance(gpu: Gpu) -> list[Gpu]:
+    """Returns the other GPUs with tables, those of the most similar rates first."""
+    others = [g for g in map(get_gpu, list_gpus()) if g.tables == g.key and g.key != gpu.key]
+    return sorted(others, key=lambda g: _distance(g, gpu))
+
+
+def same_generation(a: Gpu, b: Gpu) -> bool:
+    """Whether kernels of one run unchanged on the other: same major compute capability, minor
+    ones less than 5 apart (Ampere's 8.0 and 8.6 differ, Blackwell's 10.0 and 10.3 do not)."""
+    close = abs(a.compute_capability - b.compute_capability) < 0.5
+    return close and int(a.compute_capability) == int(b.compute_capability)
+
+
+def _distance(a: Gpu, b: Gpu) -> float:
+    compute = peak_flop_s(a, "bfloat16") / peak_flop_s(b, "bfloat16")
+    return abs(log(compute)) + abs(log(a.hbm_bandwidth_bytes_s / b.hbm_bandwidth_bytes_s))

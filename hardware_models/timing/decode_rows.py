@@ -1,0 +1,49 @@
+"""Decode attention of all layers for one batch size, as lines over the batch's total context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dynosim.hardware_models.timing.decode_grid import DecodeGrid
+
+
+class DecodeRow(NamedTuple):
+    """Seconds at the knots of total context, and slopes behind them; plain floats, from 0 on."""
+
+    context_tokens: list[float]
+    seconds: list[float]
+    slope_s: list[float]
+
+
+class DecodeRows:
+    """Returns rows by batch size, built when first asked for and kept.
+
+    ``grids`` are (layers, grid of one layer); ``constant_s`` is what does not depend on context
+    (states of linear-attention layers), by batch size.
+    """
+
+    def __init__(
+        self, grids: tuple[tuple[int, DecodeGrid], ...], constant_s: Callable[[int], float]
+    ) -> None:
+        self._grids = grids
+        self._constant_s = constant_s
+        knots = np.unique(np.concatenate([g.context for _, g in grids])) if grids else np.ones(1)
+        self._context = np.concatenate(([0.0], knots[knots > 0]))
+        self._rows: dict[int, DecodeRow] = {}
+
+    def __getitem__(self, num_decode: int) -> DecodeRow:
+        row = self._rows.get(num_decode)
+        if row is None:
+            row = self._rows[num_decode] = self._build(num_decode)
+        return row
+
+    def _build(self, num_decode: int) -> DecodeRow:
+        seconds = np.full(len(self._context), float(self._constant_s(num_decode)))
+        for layers, grid in self._grids:
+            seconds += layers * np.interp(self._context, grid.context, grid.row(num_decode))
+        total = self._context * num_decode
+        slope = np.append(np.diff(seconds) / np.diff(total), 0.0)
+        return DecodeRow(total.tolist(), seconds.tolist(), slope.tolist())

@@ -1,0 +1,269 @@
+"""Which ops a model launches per engine step on one GPU of its tensor-parallel group.
+
+Counted per layer, the same for the three backends, since all of them fuse alike: two fused
+residual-add-and-norms, one fused rotary embedding and KV write, one fused activation, the
+projections, attention, and one all-reduce behind attention and one behind the MLP. Not
+priced: bias adds and query/key norms (inside those kernels), expert all-to-all (with expert
+parallelism but no data parallelism every GPU sees all tokens and the sum is an all-reduce).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture
+from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
+
+ACTIVATION_BYTES = 2.0
+NORM_PASSES = 4
+"""Hidden vectors that a fused add-and-norm moves per token: two in, two out."""
+SAMPLER_BYTES_PER_LOGIT = 12.0
+"""Logits converted to float32 and passed over three times (penalties, softmax, draw)."""
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """``count`` products of new tokens with an (k x n) weight shard; ``name`` for messages."""
+
+    name: str
+    count: int
+    n: int
+    k: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Experts:
+    """``count`` layers of routed experts."""
+
+    count: int
+    block: MoeBlock
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """``count`` memory-bound kernels that move ``bytes_per_token``."""
+
+    count: int
+    bytes_per_token: float
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """``count`` sums over the tensor-parallel group of ``bytes_per_token``."""
+
+    count: int
+    bytes_per_token: float
+
+
+@dataclass(frozen=True)
+class Attention:
+    """``count`` layers of one attention shape; ``block`` are the projections around it."""
+
+    count: int
+    shape: AttentionShape
+    block: tuple[Gemm, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """``count`` layers whose constant state is read and written once per sequence and step."""
+
+    count: int
+    state_bytes: float
+    flop_per_token: float
+
+
+TokenOp = Gemm | Experts | Elementwise | AllReduce
+
+
+@dataclass(frozen=True)
+class ModelOps:
+    """Ops by what they scale with: new tokens, sampled logits, attention work, sequences."""
+
+    tokens: tuple[TokenOp, ...]
+    logits: tuple[TokenOp, ...]
+    attention: tuple[Attention, ...]
+    states: tuple[State, ...]
+    num_layers: int
+
+
+def decompose(engine: ResolvedEngine) -> ModelOps:
+    """Returns the ops of one pass through all layers, whatever pipeline stage they sit in."""
+    model, tp = engine.model, engine.args.tensor_parallel_size
+    tokens: list[TokenOp] = [Elementwise(1, 2 * ACTIVATION_BYTES * model.hidden_size)]
+    tokens += _all_reduce(model, tp, 1)
+    attention: list[Attention] = []
+    states: list[State] = []
+    for group in model.layers:
+        if group.mixer == "attention":
+            attention.append(_gqa(engine, group))
+            tokens += _projections(model, group, tp)
+        elif group.mixer == "mla":
+            attention.append(_mla(engine, group))
+        elif group.mixer != "none":
+            state, projection = _state(model, group, tp)
+            states.append(state)
+            tokens.append(projection)
+        tokens += _layer_glue(model, group, tp)
+        tokens += _mlp(engine, group)
+    return ModelOps(
+        tuple(tokens), _logits(model, tp), tuple(attention), tuple(states), model.num_layers
+    )
+
+
+def kv_dtype(engine: ResolvedEngine) -> Literal["bfloat16", "fp8"]:
+    """Returns the dtype that attention reads; int8 caches move and compute like fp8 ones."""
+    asked = engine.args.kv_cache_dtype
+    if asked == "auto":
+        asked_by_model = engine.model.quantization.kv_cache
+        return "fp8" if asked_by_model.startswith(("fp8", "int8")) else "bfloat16"
+    return "bfloat16" if asked == "bfloat16" else "fp8"
+
+
+def shard(width: int, parts: int) -> int:
+    """Returns the largest shard of ``width`` split over ``parts`` GPUs; at least 1."""
+    return max(1, -(-width // parts))
+
+
+def _attention_dtype(model: LlmArchitecture) -> str:
+    q = model.quantization
+    return q.linear if q.quantizes_attention else model.base_dtype
+
+
+def _gqa(engine: ResolvedEngine, group: LayerGroup) -> Attention:
+    model, tp = engine.model, engine.args.tensor_parallel_size
+    shape = AttentionShape(
+        heads=shard(model.num_attention_heads, tp),
+        kv_heads=shard(model.num_key_value_heads, tp),
+        qk_dim=model.head_dim,
+        v_dim=model.head_dim,
+        kv_dtype=kv_dtype(engine),
+        window=group.window,
+    )
+    return Attention(group.count, shape)
+
+
+def _projections(model: LlmArchitecture, group: LayerGroup, tp: int) -> list[TokenOp]:
+    q = shard(model.num_attention_heads, tp) * model.head_dim
+    kv = shard(model.num_key_value_heads, tp) * model.head_dim
+    dtype = _attention_dtype(model)
+    queries = 2 * q if model.attention_output_gate else q
+    return [
+        Gemm("qkv", group.count, queries + 2 * kv, model.hidden_size, dtype),
+        Gemm("o", group.count, model.hidden_size, q, dtype),
+        # Rotary embedding and KV write: queries and keys read and written, values too.
+        Elementwise(group.count, 2 * ACTIVATION_BYTES * (q + 2 * kv)),
+    ]
+
+
+def _mla(engine: ResolvedEngine, group: LayerGroup) -> Attention:
+    model, tp = engine.model, engine.args.tensor_parallel_size
+    mla = model.mla
+    if mla is None:
+        raise ValueError(f"{model.name}: latent-attention layers without their dimensions")
+    heads, qk_dim = (
+        shard(model.num_attention_heads, tp),
+        mla.qk_nope_head_dim + mla.qk_rope_head_dim,
+    )
+    shape = AttentionShape(
+        heads=heads,
+        kv_heads=heads,
+        qk_dim=qk_dim,
+        v_dim=mla.v_head_dim,
+        kv_dtype=kv_dtype(engine),
+        kind="mla",
+        latent_dim=mla.latent_dim,
+        latent_value_dim=mla.kv_lora_rank,
+    )
+    dtype, hidden, count = _attention_dtype(model), model.hidden_size, group.count
+    q_rank = mla.q_lora_rank
+    down = mla.latent_dim + (q_rank or heads * qk_dim)
+    block = [Gemm("mla down", count, down, hidden, dtype)]
+    if q_rank:
+        block.append(Gemm("mla q up", count, heads * qk_dim, q_rank, dtype))
+    # Decode multiplies by the same matrix in its absorbed form: equal weights, equal FLOP.
+    kv_up = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    block.append(Gemm("mla kv up", count, kv_up, mla.kv_lora_rank, dtype))
+    block.append(Gemm("o", count, hidden, heads * mla.v_head_dim, dtype))
+    return Attention(count, shape, tuple(block))
+
+
+def _state(model: LlmArchitecture, group: LayerGroup, tp: int) -> tuple[State, Gemm]:
+    state = model.linear_state
+    if state is None:
+        raise ValueError(f"{model.name}: {group.mixer} layers without the size of their state")
+    state_bytes = state.state_elements * state.state_dtype_bytes + state.conv_elements * 2
+    # Per token the state is decayed, updated by an outer product and read: three passes.
+    flop = 6.0 * state.state_elements / tp
+    width = shard(round(state.parameters / model.hidden_size), tp)
+    projection = Gemm(
+        f"{group.mixer} projections",
+        group.count,
+        width,
+        model.hidden_size,
+        _attention_dtype(model),
+    )
+    return State(group.count, 2.0 * state_bytes / tp, flop), projection
+
+
+def _layer_glue(model: LlmArchitecture, group: LayerGroup, tp: int) -> list[TokenOp]:
+    halves = int(group.mixer != "none") + int(group.is_moe or group.intermediate_size > 0)
+    norm = Elementwise(group.count * halves, NORM_PASSES * ACTIVATION_BYTES * model.hidden_size)
+    return [norm, *_all_reduce(model, tp, group.count * halves)]
+
+
+def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:
+    return [AllReduce(count, ACTIVATION_BYTES * model.hidden_size)] if tp > 1 else []
+
+
+def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
+    model, tp = engine.model, engine.args.tensor_parallel_size
+    if not group.is_moe:
+        return _dense_mlp(model, group.count, group.intermediate_size, tp)
+    moe = model.moe
+    if moe is None:
+        raise ValueError(f"{model.name}: expert layers without their dimensions")
+    by_expert = engine.args.enable_expert_parallel
+    block = MoeBlock(
+        hidden_size=model.hidden_size,
+        inter_size=moe.moe_intermediate_size,
+        topk=moe.experts_per_token,
+        num_experts=moe.num_experts,
+        moe_tp=1 if by_expert else tp,
+        moe_ep=tp if by_expert else 1,
+        gated=model.gated_mlp,
+    )
+    router = Gemm("router", group.count, moe.num_experts, model.hidden_size, model.base_dtype)
+    experts = Experts(group.count, block, model.quantization.experts)
+    shared = _dense_mlp(model, group.count, moe.shared_intermediate_size, tp)
+    return [router, experts, *shared]
+
+
+def _dense_mlp(model: LlmArchitecture, count: int, width: int, tp: int) -> list[TokenOp]:
+    if not width:
+        return []
+    inner, dtype = shard(width, tp), model.quantization.linear
+    up = 2 * inner if model.gated_mlp else inner
+    return [
+        Gemm("mlp up", count, up, model.hidden_size, dtype),
+        Elementwise(count, ACTIVATION_BYTES * (up + inner)),
+        Gemm("mlp down", count, model.hidden_size, inner, dtype),
+    ]
+
+
+def _logits(model: LlmArchitecture, tp: int) -> tuple[TokenOp, ...]:
+    q = model.quantization
+    dtype = q.linear if q.quantizes_lm_head else model.base_dtype
+    ops: list[TokenOp] = [
+        Elementwise(1, NORM_PASSES * ACTIVATION_BYTES * model.hidden_size),
+        Gemm("lm head", 1, shard(model.vocab_size, tp), model.hidden_size, dtype),
+        Elementwise(1, SAMPLER_BYTES_PER_LOGIT * model.vocab_size),
+    ]
+    if tp > 1:
+        # Logits are gathered, not summed: half of an all-reduce's traffic.
+        ops.append(AllReduce(1, 0.5 * ACTIVATION_BYTES * model.vocab_size))
+    return tuple(ops)

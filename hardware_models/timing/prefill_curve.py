@@ -1,0 +1,105 @@
+"""Prefill attention of one chunk behind a cached prefix, from a curve over whole prompts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope
+
+
+@dataclass(frozen=True, eq=False)
+class PrefillCurve:
+    """Seconds of prefill attention of one layer for one sequence; plain lists, fast to ask.
+
+    ``tokens`` are the measured prompt lengths and ``root_s`` the square roots of their seconds:
+    attention work grows with the square of the length, so the root is close to a line between
+    two measured lengths. ``flop_s_per_pair`` and ``kv_s_per_token`` are roofline seconds per
+    (query, key) pair and per token of KV read. With ``additive`` the curve covers a whole
+    attention block, projections included, whose share does not shrink with a prefix.
+    """
+
+    tokens: tuple[float, ...]
+    root_s: tuple[float, ...]
+    window: int | None = None
+    flop_s_per_pair: float = 0.0
+    kv_s_per_token: float = 0.0
+    additive: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        tokens: FloatArray,
+        seconds: FloatArray,
+        *,
+        window: int | None = None,
+        flop_s_per_pair: float = 0.0,
+        kv_s_per_token: float = 0.0,
+    ) -> PrefillCurve:
+        """Returns the curve through the measured points, upward spikes taken off."""
+        root = np.sqrt(lower_envelope(seconds))
+        return cls(
+            tuple(tokens.tolist()),
+            tuple(root.tolist()),
+            window,
+            flop_s_per_pair,
+            kv_s_per_token,
+        )
+
+    def as_block(self) -> PrefillCurve:
+        """Returns the same curve as one of a whole attention block, projections included."""
+        return replace(self, additive=True)
+
+    def whole_s(self, tokens: float) -> float:
+        """Returns the seconds of a prompt of ``tokens`` without prefix, utilisation held beyond.
+
+        Below the shortest measured prompt its latency is held.
+        """
+        t, r = self.tokens, self.root_s
+        i = bisect_right(t, tokens)
+        if i == 0:
+            return r[0] * r[0]
+        if i == len(t):
+            return r[-1] * r[-1] * pairs(tokens, 0, self.window) / pairs(t[-1], 0, self.window)
+        root = r[i - 1] + (r[i] - r[i - 1]) * (tokens - t[i - 1]) / (t[i] - t[i - 1])
+        return root * root
+
+    def seconds(self, chunk_tokens: float, prefix_tokens: float) -> float:
+        """Returns the seconds of a chunk of new tokens that also attends to its prefix.
+
+        The time of the whole length, times the share of (query, key) pairs that belong to the
+        chunk; never less than the chunk without its prefix, nor than the roofline. Rises with
+        the chunk; with the prefix too but for dips of up to 11 % below some thousand tokens, where
+        launches dominate and a longer whole costs hardly more.
+        """
+        whole = chunk_tokens + prefix_tokens
+        alone = self.whole_s(chunk_tokens)
+        own = pairs(chunk_tokens, prefix_tokens, self.window)
+        if prefix_tokens <= 0:
+            shared = alone
+        elif self.additive:
+            shared = self.whole_s(whole) - self.whole_s(prefix_tokens) + self.root_s[0] ** 2
+        else:
+            shared = self.whole_s(whole) * own / pairs(whole, 0, self.window)
+        reach = whole if self.window is None else min(whole, chunk_tokens + self.window)
+        return max(shared, alone, own * self.flop_s_per_pair, reach * self.kv_s_per_token)
+
+
+def pairs(chunk_tokens: float, prefix_tokens: float, window: int | None) -> float:
+    """Returns how many (query, key) pairs causal attention computes for a chunk after a prefix.
+
+    Counted as areas: chunk x (prefix + chunk / 2); with a sliding window every query sees at
+    most ``window`` keys.
+    """
+    if window is None:
+        return chunk_tokens * (prefix_tokens + 0.5 * chunk_tokens)
+    whole = chunk_tokens + prefix_tokens
+    return _within(whole, window) - _within(prefix_tokens, window)
+
+
+def _within(tokens: float, window: int) -> float:
+    if tokens <= window:
+        return 0.5 * tokens * tokens
+    return 0.5 * window * window + window * (tokens - window)

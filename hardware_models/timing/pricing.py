@@ -1,0 +1,181 @@
+"""A resolved engine priced: arrays over tokens and logits, attention curves and grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.gpus import Gpu
+from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing import attention_table, roofline
+from dynosim.hardware_models.timing.chain import on_change, timing_source
+from dynosim.hardware_models.timing.columns import column, column_length
+from dynosim.hardware_models.timing.decode_grid import DecodeGrid
+from dynosim.hardware_models.timing.decode_rows import DecodeRows
+from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope
+from dynosim.hardware_models.timing.ops import Attention, ModelOps, State, TokenOp, decompose
+from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
+from dynosim.hardware_models.timing.source import OpSource
+from dynosim.hardware_models.timing.tables import MissingTable
+
+SAW_TOOTH = 1.05
+"""Dips of the step over new tokens up to this ratio count as noise and are levelled. Deeper ones
+are kernel choices that engines really make (TensorRT-LLM's fp8_block GEMM is up to 1.39 times
+slower at 129-256 tokens than at 257) and stay, at the price of a step that is not monotone."""
+
+STATE_COMPUTE_SHARE = 0.3
+"""Share of the bfloat16 peak that chunked linear-attention kernels are taken to reach."""
+
+
+@dataclass(frozen=True, eq=False)
+class PricedAttention:
+    """Attention of all layers: prefill curves with layer counts, decode rows, what is left over.
+
+    ``by_parts`` are the projections of latent-attention blocks that were not measured whole.
+    """
+
+    prefill: tuple[tuple[int, PrefillCurve], ...]
+    decode: DecodeRows
+    by_parts: tuple[TokenOp, ...]
+    sources: tuple[OpSource, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PricedEngine:
+    """Everything a step costs on the GPUs of one replica.
+
+    ``token_s`` has shape (tokens + 1,), by new tokens of the step; ``logit_s`` (sequences + 1,).
+    """
+
+    token_s: FloatArray
+    logit_s: FloatArray
+    attention: PricedAttention
+    prefill_state_s: float
+    prefill_state_s_per_token: float
+    sources: tuple[OpSource, ...]
+
+
+def price(engine: ResolvedEngine) -> PricedEngine:
+    """Returns the engine's costs; UserError where an op has no price at all."""
+    try:
+        return _price(engine, decompose(engine))
+    except MissingTable as missing:
+        raise UserError(
+            f"no timing for {engine.model.name} on {engine.gpu.name} "
+            f"with {engine.backend.name}: {missing}",
+            hint="see `dynosim list gpus` and `dynosim list backends`",
+        ) from missing
+
+
+def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
+    args, gpu, backend = engine.args, engine.gpu, engine.backend.name
+    attention = priced_attention(gpu, backend, ops.attention, ops.states)
+    max_seqs = args.max_num_seqs or engine.backend.max_num_seqs
+    budget = args.max_num_batched_tokens or engine.backend.max_num_batched_tokens
+    tp = args.tensor_parallel_size
+    token_ops = (*ops.tokens, *attention.by_parts)
+    tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs)
+    tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
+    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs)
+    fixed, per_token = _prefill_state(gpu, ops.states)
+    sources = dict.fromkeys((*named, *named_logits, *attention.sources))
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
+
+
+@lru_cache(maxsize=128)
+def _levelled(
+    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
+) -> tuple[FloatArray, tuple[OpSource, ...]]:
+    """Returns seconds of all ops for 1 ... ``length`` tokens without small dips, and sources."""
+    priced = [column(gpu, backend, op, tp, length) for op in ops]
+    seconds = np.sum([p.value for p in priced], axis=0)
+    return _without_noise(seconds), tuple(dict.fromkeys(p.source for p in priced))
+
+
+def _summed(
+    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
+) -> tuple[FloatArray, tuple[OpSource, ...]]:
+    """Returns seconds of all ops for 0 ... ``length`` tokens (none cost nothing), and sources."""
+    seconds, sources = _levelled(gpu, backend, ops, tp, column_length(length))
+    return np.concatenate((np.zeros(1), seconds[:length])), sources
+
+
+def _without_noise(seconds: FloatArray) -> FloatArray:
+    """Returns the curve made to rise wherever that changes it by less than :data:`SAW_TOOTH`."""
+    rising = lower_envelope(seconds)
+    return np.where(seconds <= SAW_TOOTH * rising, rising, seconds)
+
+
+def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:
+    """Returns seconds of passing activations between pipeline stages, shape (length - 1,).
+
+    One batch walks through its stages in turn; that several batches may fill the pipeline at
+    once is not modelled here.
+    """
+    hops = engine.args.pipeline_parallel_size - 1
+    tokens = np.arange(1, length, dtype=np.float64)
+    link = roofline.link_bytes_s(engine.gpu, engine.args.gpus_per_replica)
+    moved = tokens * engine.model.hidden_size * 2.0 / link
+    return np.asarray(hops * (roofline.POINT_TO_POINT_S + moved), dtype=np.float64)
+
+
+def _prefill_state(gpu: Gpu, states: tuple[State, ...]) -> tuple[float, float]:
+    """Returns seconds per chunk and per token of carrying constant states through a prefill."""
+    rate = roofline.peak_flop_s(gpu, "bfloat16") * STATE_COMPUTE_SHARE
+    fixed = sum(s.count * state_pass_s(gpu, s, 1) for s in states)
+    return fixed, sum(s.count * s.flop_per_token / rate for s in states)
+
+
+def state_pass_s(gpu: Gpu, state: State, sequences: int) -> float:
+    """Returns seconds of reading and writing one layer's state for each sequence."""
+    return float(roofline.elementwise_s(gpu, np.array(sequences * state.state_bytes)))
+
+
+@lru_cache(maxsize=128)
+def priced_attention(
+    gpu: Gpu, backend: str, attention: tuple[Attention, ...], states: tuple[State, ...]
+) -> PricedAttention:
+    """Returns attention priced; shared by all candidates with the same shapes."""
+    prefill, decode, sources = [], [], []
+    by_parts: list[TokenOp] = []
+    for op in attention:
+        parts, curve, grid, named = _one(gpu, backend, op)
+        prefill.append((op.count, _floored(curve, op, gpu)))
+        decode.append((op.count, attention_table.floored(grid, op.shape, gpu)))
+        by_parts += parts
+        sources += named
+    per_state = [(s.count, s) for s in states]
+    rows = DecodeRows(
+        tuple(decode), lambda n: sum(count * state_pass_s(gpu, s, n) for count, s in per_state)
+    )
+    return PricedAttention(tuple(prefill), rows, tuple(by_parts), tuple(dict.fromkeys(sources)))
+
+
+def _one(
+    gpu: Gpu, backend: str, op: Attention
+) -> tuple[tuple[TokenOp, ...], PrefillCurve, DecodeGrid, list[OpSource]]:
+    """Returns the projections still to price, the curve, the grid and where they come from."""
+    source = timing_source(gpu, backend)
+    if op.block:
+        try:
+            whole = source.mla_block(op.shape, op.block[0].dtype)
+            return (), *whole.value, [whole.source]
+        except MissingTable:
+            pass
+    prefill, decode = source.prefill_attention(op.shape), source.decode_attention(op.shape)
+    return op.block, prefill.value, decode.value, [prefill.source, decode.source]
+
+
+def _floored(curve: PrefillCurve, op: Attention, gpu: Gpu) -> PrefillCurve:
+    return replace(
+        curve,
+        flop_s_per_pair=roofline.prefill_s_per_pair(gpu, op.shape),
+        kv_s_per_token=op.shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s,
+    )
+
+
+on_change(_levelled.cache_clear)
+on_change(priced_attention.cache_clear)

@@ -1,0 +1,124 @@
+"""The seconds of one engine step, in about a microsecond: flat lists, nothing read or fitted."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import floor
+
+from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
+from dynosim.hardware_models.timing.pricing import PricedEngine, price
+from dynosim.hardware_models.timing.source import OpSource
+
+
+class StepTimer:
+    """Times the steps of one engine replica (all its GPUs work on each step together).
+
+    step = max(host, GPU) where the backend schedules asynchronously, else host + GPU;
+    host = ``host_step_s`` + ``host_per_sequence_s`` x sequences that sample;
+    GPU = ops over new tokens + prefill attention + decode attention + head over logits.
+
+    Known limits: prefill and decode attention of a mixed step are added, each at the speed it
+    has alone, which is optimistic (in measured mixed batches decode attention costs 1.7-3.2 times
+    as much per token of context); pipeline stages run one after the other; launch gaps are one
+    constant per layer, with CUDA graphs or without; batches are not padded to graph sizes.
+    """
+
+    __slots__ = (
+        "_asynchronous",
+        "_curves",
+        "_host_per_sequence_s",
+        "_host_s",
+        "_logit_s",
+        "_rows",
+        "_state_s",
+        "_state_s_per_token",
+        "_token_s",
+        "sources",
+    )
+
+    sources: tuple[OpSource, ...]
+    """Where the seconds of each op come from."""
+
+    def __init__(
+        self,
+        priced: PricedEngine,
+        *,
+        host_step_s: float,
+        host_per_sequence_s: float,
+        asynchronous: bool,
+    ) -> None:
+        self.sources = priced.sources
+        self._token_s: list[float] = priced.token_s.tolist()
+        self._logit_s: list[float] = priced.logit_s.tolist()
+        self._rows = priced.attention.decode
+        self._curves: tuple[tuple[int, PrefillCurve], ...] = priced.attention.prefill
+        self._state_s = priced.prefill_state_s
+        self._state_s_per_token = priced.prefill_state_s_per_token
+        self._host_s = host_step_s
+        self._host_per_sequence_s = host_per_sequence_s
+        self._asynchronous = asynchronous
+
+    @classmethod
+    def compile(cls, engine: ResolvedEngine) -> StepTimer:
+        """Returns the timer of a resolved engine; UserError where something has no price."""
+        backend = engine.backend
+        return cls(
+            price(engine),
+            host_step_s=backend.host_step_s,
+            host_per_sequence_s=backend.host_per_sequence_s,
+            asynchronous=backend.asynchronous_scheduling,
+        )
+
+    def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:
+        """Returns attention seconds of one prefill chunk over all layers, shards in parallel."""
+        seconds = self._state_s + self._state_s_per_token * chunk_tokens
+        for layers, curve in self._curves:
+            seconds += layers * curve.seconds(chunk_tokens, prefix_tokens)
+        return seconds
+
+    def step_s(
+        self,
+        new_tokens: int,
+        num_logits: int,
+        prefill_attention_s: float,
+        num_decode: int,
+        context_tokens: int,
+    ) -> float:
+        """Returns the seconds of one step.
+
+        ``new_tokens`` counts prefill chunks and one per decoding sequence, ``num_logits`` the
+        sequences that sample; ``num_decode`` sequences decode over ``context_tokens`` in sum.
+        IndexError beyond the compiled token budget plus sequences.
+        """
+        gpu = self._token_s[new_tokens] + self._logit_s[num_logits] + prefill_attention_s
+        if num_decode:
+            knots, seconds, slope = self._rows[num_decode]
+            i = bisect_right(knots, context_tokens) - 1
+            gpu += seconds[i] + slope[i] * (context_tokens - knots[i])
+        host = self._host_s + self._host_per_sequence_s * num_logits
+        if self._asynchronous:
+            return gpu if gpu > host else host
+        return gpu + host
+
+    def decode_line(self, num_decode: int, context_tokens: int) -> tuple[float, float, float]:
+        """Returns (seconds, slope_s_per_token, context_limit) of decode-only steps.
+
+        A step of ``num_decode`` sequences takes seconds + slope x (S - context_tokens) for every
+        whole S in [context_tokens, context_limit]; the same to rounding as :meth:`step_s`.
+        """
+        knots, seconds, slopes = self._rows[num_decode]
+        i = bisect_right(knots, context_tokens) - 1
+        slope = slopes[i]
+        limit = knots[i + 1] if i + 1 < len(knots) else float(1 << 53)
+        gpu = self._token_s[num_decode] + self._logit_s[num_decode]
+        gpu += seconds[i] + slope * (context_tokens - knots[i])
+        host = self._host_s + self._host_per_sequence_s * num_decode
+        if not self._asynchronous:
+            return gpu + host, slope, limit
+        if gpu >= host:
+            return gpu, slope, limit
+        if gpu + slope * (limit - context_tokens) <= host:
+            return host, 0.0, limit
+        # The GPU overtakes the host inside this piece: the line is flat up to there.
+        return host, 0.0, float(context_tokens + floor((host - gpu) / slope))

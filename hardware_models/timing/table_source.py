@@ -1,0 +1,231 @@
+"""Prices ops from the measured tables of one (GPU, backend), for that GPU or for another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dynosim.hardware_models.gpus import Gpu
+from dynosim.hardware_models.timing import attention_table, roofline
+from dynosim.hardware_models.timing.decode_grid import DecodeGrid
+from dynosim.hardware_models.timing.gemm_sites import GemmSites
+from dynosim.hardware_models.timing.interpolate import FloatArray, held_line, nearest_sites
+from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
+from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
+from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance
+from dynosim.hardware_models.timing.tables import MissingTable, OpTable, load_table
+from dynosim.hardware_models.timing.weight_format import executed_format
+
+EXPERT_LOAD = ("power_law_1.2", "power_law_1.01", "balanced")
+"""Measured distributions of tokens over experts, the one to use first: real routers are skewed
+(the default of aiconfigurator-core 0.12.0 as well)."""
+
+REACH_OCTAVES = 4.0
+"""Expert blocks further off than this in shape (Euclidean, six axes) do not stand in."""
+
+MLA_BLOCK_GEOMETRY = (192, 128, 576)
+"""qk, v and latent dimensions of DeepSeek-V3, the only model whose whole block was measured."""
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Answers for ``gpu`` with what was measured on ``measured_on`` under ``backend``.
+
+    Where the two GPUs differ, seconds are scaled by the ratio of their rooflines: utilisation
+    is what is transferred. ``home`` says that the engine in question runs this very backend.
+    """
+
+    gpu: Gpu
+    measured_on: Gpu
+    backend: str
+    home: bool
+
+    def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
+        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        rows, sites = _first_dtype(self._folder, self.backend, near.gemm_tables)
+        on = self.measured_on
+        seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
+        if on != self.gpu:
+            wanted = roofline.gemm_s(self.gpu, m, n, k, form)
+            seconds = seconds * wanted / roofline.gemm_s(on, m, n, k, near)
+        return Priced(seconds, self._source(f"gemm {dtype}", rows))
+
+    def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
+        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        rows, found = _nearest_experts(self._folder, self.backend, near.moe_tables, block)
+        on = self.measured_on
+        seconds = held_line(
+            tokens,
+            rows.column("num_tokens").astype(np.float64),
+            rows.latency_s,
+            lambda x: roofline.moe_s(on, x, found, near),
+        )
+        if on != self.gpu or found != block:
+            wanted = roofline.moe_s(self.gpu, tokens, block, form)
+            seconds = seconds * wanted / roofline.moe_s(on, tokens, found, near)
+        return Priced(seconds, self._source(f"moe {dtype}", rows, _other_experts(found, block)))
+
+    def all_reduce_s(self, message_bytes: FloatArray, num_gpus: int) -> Priced[FloatArray]:
+        on = self.measured_on
+        if (on.nvlink_bandwidth_bytes_s is None) != (self.gpu.nvlink_bandwidth_bytes_s is None):
+            raise MissingTable(f"{on.key} has other links than {self.gpu.key}")
+        rows, near = _all_reduce_rows(self._folder, self.backend, num_gpus)
+        measured_bytes = rows.column("message_bytes").astype(np.float64)
+        near_roof = roofline.all_reduce_s(on, np.ones(1), near)[0]
+        scale = float(roofline.all_reduce_s(self.gpu, np.ones(1), num_gpus)[0] / near_roof)
+        seconds = held_line(message_bytes, measured_bytes, rows.latency_s, lambda x: x * near_roof)
+        launch = rows.latency_s.min()
+        seconds = launch + (seconds - launch) * scale
+        other = "" if near == num_gpus else f"{near} GPUs, scaled to {num_gpus}"
+        return Priced(seconds, self._source("all_reduce", rows, other))
+
+    def prefill_attention(self, shape: AttentionShape) -> Priced[PrefillCurve]:
+        family = "mla_context" if shape.kind == "mla" else "context_attention"
+        rows, found = self._attention_rows(family, shape)
+        curve = attention_table.prefill_curve(rows, found, shape, self.measured_on, self.gpu)
+        return Priced(curve, self._source("prefill attention", rows, _other_shape(found, shape)))
+
+    def decode_attention(self, shape: AttentionShape) -> Priced[DecodeGrid]:
+        family = "mla_generation" if shape.kind == "mla" else "generation_attention"
+        rows, found = self._attention_rows(family, shape)
+        grid = attention_table.decode_grid(rows, found, shape, self.measured_on, self.gpu)
+        return Priced(grid, self._source("decode attention", rows, _other_shape(found, shape)))
+
+    def mla_block(
+        self, shape: AttentionShape, dtype: str
+    ) -> Priced[tuple[PrefillCurve, DecodeGrid]]:
+        if (shape.qk_dim, shape.v_dim, shape.latent_dim) != MLA_BLOCK_GEOMETRY or not self.home:
+            raise MissingTable(f"no whole-block latent attention for {shape.label}")
+        form = executed_format(dtype, self.measured_on)
+        near, on = form.gemm_tables[0] if form.gemm_tables else form.name, self.measured_on
+        parts = []
+        for family in ("mla_context_module", "mla_generation_module"):
+            table = load_table(self._folder, self.backend, family).select(gemm_dtype=near)
+            parts.append(attention_table.nearest_mla_rows(table, shape, self.backend))
+        (prefill, found), (decode, found_too) = parts
+        curve = attention_table.prefill_curve(prefill, found, shape, on, self.gpu)
+        grid = attention_table.decode_grid(decode, found_too, shape, on, self.gpu)
+        source = self._source(f"mla block {dtype}", decode, _other_shape(found, shape))
+        return Priced((curve.as_block(), grid), source)
+
+    @property
+    def _folder(self) -> str:
+        if self.measured_on.tables is None:
+            raise MissingTable(f"no measured tables for {self.measured_on.name}")
+        return self.measured_on.tables
+
+    def _attention_rows(self, family: str, shape: AttentionShape) -> tuple[OpTable, AttentionShape]:
+        table = load_table(self._folder, self.backend, family)
+        if shape.kind == "mla":
+            return attention_table.nearest_mla_rows(table, shape, self.backend)
+        return attention_table.nearest_rows(table, shape, self.backend)
+
+    def _source(self, name: str, rows: OpTable, other_shape: str = "") -> OpSource:
+        own = self.home and self.measured_on == self.gpu and not other_shape
+        kind: Provenance = "measured" if own and rows.source == "measured" else "transferred"
+        words = [f"{self.measured_on.key} {rows.backend} {rows.version}", other_shape]
+        words += [f"from {rows.transferred_from}" if rows.transferred_from else ""]
+        return OpSource(name, kind, ", ".join(w for w in words if w))
+
+
+@lru_cache(maxsize=256)
+def _gemm_sites(folder: str, backend: str, dtype: str) -> tuple[OpTable, GemmSites]:
+    rows = load_table(folder, backend, "gemm").select(gemm_dtype=dtype)
+    return rows, GemmSites.of(rows)
+
+
+def _first_dtype(folder: str, backend: str, dtypes: tuple[str, ...]) -> tuple[OpTable, GemmSites]:
+    reasons: list[str] = []
+    for dtype in dtypes:
+        try:
+            return _gemm_sites(folder, backend, dtype)
+        except MissingTable as reason:
+            reasons.append(str(reason))
+    raise MissingTable("; ".join(reasons) or f"{folder} {backend}: no kernel of that format")
+
+
+@lru_cache(maxsize=256)
+def _experts(folder: str, backend: str, dtype: str) -> tuple[OpTable, FloatArray]:
+    """Returns rows of one dtype and its favoured load, and their distinct block shapes."""
+    rows = load_table(folder, backend, "moe").select(moe_dtype=dtype)
+    loads = rows.axis("distribution")
+    rows = rows.select(distribution=next(d for d in EXPERT_LOAD if d in loads))
+    columns = [rows.column(key).astype(np.float64) for key in _BLOCK_KEYS]
+    return rows, np.unique(np.column_stack(columns), axis=0)
+
+
+_BLOCK_KEYS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+
+
+@lru_cache(maxsize=512)
+def _nearest_experts(
+    folder: str, backend: str, dtypes: tuple[str, ...], block: MoeBlock
+) -> tuple[OpTable, MoeBlock]:
+    for dtype in dtypes:
+        try:
+            rows, blocks = _experts(folder, backend, dtype)
+        except MissingTable:
+            continue
+        wanted = (block.hidden_size, block.inter_size, block.topk, block.num_experts)
+        wanted_all = np.array([*wanted, block.moe_tp, block.moe_ep], dtype=np.float64)
+        nearest, _ = nearest_sites(wanted_all, blocks, count=1)
+        if np.linalg.norm(np.log2(blocks[nearest[0]] / wanted_all)) > REACH_OCTAVES:
+            continue
+        values = [int(v) for v in blocks[nearest[0]]]
+        found = MoeBlock(**dict(zip(_FIELDS, values, strict=True)), gated=block.gated)
+        return rows.select(**dict(zip(_BLOCK_KEYS, values, strict=True))), found
+    raise MissingTable(
+        f"{folder} {backend}: no like experts in {' or '.join(dtypes) or 'that format'}"
+    )
+
+
+_FIELDS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp", "moe_ep")
+
+
+@lru_cache(maxsize=64)
+def _all_reduce_rows(folder: str, backend: str, num_gpus: int) -> tuple[OpTable, int]:
+    """Returns messages and seconds for the measured group nearest in size, and that size.
+
+    The backend's own table goes before NCCL's: it was measured through the backend's dispatcher
+    (custom kernel for small messages, NCCL or NVLS beyond), so it already is the path taken. Of
+    its two launch modes the CUDA-graph one: outside graphs the queue hides the eager launch.
+    """
+    tables = []
+    for load in (_custom_all_reduce, _nccl_all_reduce):
+        try:
+            tables.append(load(folder, backend))
+        except MissingTable:
+            continue
+    if not tables:
+        raise MissingTable(f"{folder} {backend}: no all-reduce")
+    exact = [t for t in tables if num_gpus in np.asarray(t.axis("num_gpus"))]
+    table = (exact or tables)[0]
+    groups = np.asarray(table.axis("num_gpus"), dtype=np.int64)
+    near = int(groups[np.argmin(np.abs(np.log2(groups / num_gpus)))])
+    return table.select(num_gpus=near), near
+
+
+def _custom_all_reduce(folder: str, backend: str) -> OpTable:
+    table = load_table(folder, backend, "custom_allreduce")
+    launches = [str(v) for v in table.axis("launch")]
+    table = table.select(launch="graph" if "graph" in launches else launches[0])
+    return table.select(allreduce_dtype=str(table.axis("allreduce_dtype")[0]))
+
+
+def _nccl_all_reduce(folder: str, backend: str) -> OpTable:
+    return load_table(folder, backend, "nccl").select(op="all_reduce", nccl_dtype="half")
+
+
+def _other_experts(found: MoeBlock, block: MoeBlock) -> str:
+    if found == block:
+        return ""
+    return (
+        f"experts of hidden {found.hidden_size} x {found.inter_size}, top-{found.topk} of "
+        f"{found.num_experts}, TP {found.moe_tp} EP {found.moe_ep}"
+    )
+
+
+def _other_shape(found: AttentionShape, shape: AttentionShape) -> str:
+    return "" if found == shape else found.label

@@ -1,0 +1,42 @@
+"""Simulates one candidate; imported by workers, so it needs numpy and SimPy only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynosim.search.outcome import Outcome, Task
+from dynosim.search.stability import instability
+from dynosim.sim.deployment import Deployment
+from dynosim.sim.simulate import Simulation, simulate
+
+
+def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
+    """Returns the metrics of :func:`dynosim.sim.simulate.simulate`, and whether the queue grew."""
+    simulation = simulate(deployment, task.workload, seed=task.seed)
+    metrics = simulation.metrics(task.goodput_ms or None)
+    refused = int(metrics["failed"])
+    is_refusing = refused > task.max_refused
+    limit = deployment.max_model_len
+    return Outcome(
+        metrics=metrics,
+        reason="refuses_requests" if is_refusing else None,
+        detail=f"{refused} requests are longer than max_model_len {limit}" if is_refusing else "",
+        instability=_instability(simulation),
+        timing=_weakest_source(simulation),
+        warnings=simulation.warnings,
+    )
+
+
+def _weakest_source(simulation: Simulation) -> str:
+    # Small element-wise kernels are never measured by themselves.
+    found = {s.source for s in simulation.timer.sources if s.name != "elementwise"}
+    order = ("roofline", "transferred", "measured")
+    return next((name for name in order if name in found), "")
+
+
+def _instability(simulation: Simulation) -> float:
+    result = simulation.result
+    if result.workload.max_concurrency is not None:
+        return -1.0  # A closed loop sends no faster than it is served.
+    done = np.flatnonzero(result.completed)
+    return instability(result.sent_s[done], result.scheduled_s[done], result.finish_s[done])

@@ -1,0 +1,167 @@
+"""The frontier as a picture: speed per user against throughput per GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dynosim.search.metric import METRICS
+from dynosim.search.trial import Trial
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from dynosim.search.result import SearchResult
+
+# Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color, 2008), ordered so that
+# neighbours differ in lightness too and stay apart in greyscale.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+GREY = "#B8B8B8"
+
+
+def frontier_figure(result: SearchResult) -> Figure:
+    """Returns the figure: feasible trials by backend and GPU, infeasible grey, frontier, marks.
+
+    Axes are the first two objectives (second across, first up); where there is one objective, it
+    stands against speed per user.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 6.0), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    names = _axis_metrics(result)
+    _draw_trials(axes, result, names)
+    _draw_frontier(axes, result, names)
+    _draw_marks(axes, result, names)
+    _dress(axes, result, names)
+    return figure
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Writes a figure with the same bytes for the same figure."""
+    figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _axis_metrics(result: SearchResult) -> tuple[str, str]:
+    names = [o.metric for o in result.space.objectives]
+    if len(names) > 1:
+        return names[1], names[0]
+    speed, throughput = "output_tok_s_per_user", "output_tok_s_per_gpu"
+    return (speed if names[0] != speed else throughput), names[0]
+
+
+def _points(trials: Sequence[Trial], names: tuple[str, str]) -> tuple[list[float], list[float]]:
+    shown = [t for t in trials if all(name in t.metrics for name in names)]
+    return [t.metrics[names[0]] for t in shown], [t.metrics[names[1]] for t in shown]
+
+
+def _draw_trials(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
+    infeasible = [t for t in result.trials if not t.is_feasible and t.is_simulated]
+    if infeasible:
+        label = f"infeasible ({len(infeasible)} simulated)"
+        axes.scatter(*_points(infeasible, names), s=22, c=GREY, marker="x", label=label, zorder=1)
+    groups: dict[str, list[Trial]] = {}
+    for trial in result.trials:
+        if trial.is_feasible:
+            groups.setdefault(_group(result, trial), []).append(trial)
+    for i, name in enumerate(sorted(groups)):
+        axes.scatter(
+            *_points(groups[name], names),
+            s=34,
+            marker=MARKERS[i % len(MARKERS)],
+            facecolors=COLOURS[i % len(COLOURS)],
+            edgecolors="white",
+            linewidths=0.5,
+            label=f"{name} ({len(groups[name])})",
+            zorder=2,
+        )
+
+
+def _group(result: SearchResult, trial: Trial) -> str:
+    """Returns what sets a point's marker: backend, and GPU or model where these vary."""
+    varied = {d.name for d in result.space.varied}
+    kinds = [k for k in ("model", "gpu", "backend", "backend_version") if k in varied]
+    return ", ".join(str(getattr(trial.deployment, k)) for k in kinds or ["backend"])
+
+
+def _draw_frontier(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
+    x, y = _points(result.frontier, names)
+    if not x:
+        return
+    if len(result.space.objectives) == 2:
+        pairs = sorted(zip(x, y, strict=True))
+        axes.plot(
+            [p[0] for p in pairs],
+            [p[1] for p in pairs],
+            color="black",
+            linewidth=1.4,
+            label=f"frontier ({len(x)})",
+            zorder=3,
+        )
+    axes.scatter(x, y, s=70, facecolors="none", edgecolors="black", linewidths=1.1, zorder=4)
+
+
+def _draw_marks(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
+    within = "cheapest within SLO" if result.space.slos else "cheapest"
+    marked = (
+        ("knee", result.knee, "*", "#D55E00", (12, 12)),
+        (within, result.cheapest, "P", "#F0E442", (12, -16)),
+    )
+    for name, trial, marker, colour, offset in marked:
+        if trial is None:
+            continue
+        x, y = _points([trial], names)
+        style: dict[str, Any] = {"marker": marker, "facecolors": colour, "edgecolors": "black"}
+        label = f"{name}: {short_name(trial)}"
+        axes.scatter(x, y, s=190, linewidths=1.0, zorder=5, label=label, **style)
+        axes.annotate(
+            name, (x[0], y[0]), xytext=offset, textcoords="offset points", fontsize=9, zorder=6
+        )
+
+
+def short_name(trial: Trial) -> str:
+    """Returns a deployment in a few words: ``vllm TP2×4 on h200_sxm``."""
+    d = trial.deployment
+    stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
+    return f"{d.backend} TP{d.tensor_parallel_size}{stages} ×{d.replicas} on {d.gpu}"
+
+
+def _dress(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
+    axes.set_xlabel(METRICS[names[0]].axis)
+    axes.set_ylabel(METRICS[names[1]].axis)
+    better = {"maximize": ("right", "up"), "minimize": ("left", "down")}
+    ways = better[METRICS[names[0]].better][0], better[METRICS[names[1]].better][1]
+    models = sorted({str(t.deployment.model) for t in result.trials})
+    axes.set_title(
+        f"{', '.join(models[:3])}: {len(result.frontier)} on the frontier of "
+        f"{len(result.trials)} trials\nbetter is {ways[1]} and to the {ways[0]}"
+        + (f"; SLO: {', '.join(map(str, result.space.slos))}" if result.space.slos else ""),
+        fontsize=11,
+    )
+    axes.grid(visible=True, color="#E6E6E6", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.margins(0.08)
+    unseen = [f"{n} {reason}" for reason, n in _unseen(result).items()]
+    if unseen:
+        axes.annotate(
+            "never started: " + ", ".join(unseen),
+            (0.0, -0.13),
+            xycoords="axes fraction",
+            fontsize=8,
+            color="#606060",
+        )
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8, framealpha=0.9, loc="best")
+
+
+def _unseen(result: SearchResult) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for trial in result.trials:
+        if trial.reason is not None and not trial.is_simulated:
+            counts[trial.reason] = counts.get(trial.reason, 0) + 1
+    return dict(sorted(counts.items()))

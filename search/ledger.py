@@ -1,0 +1,123 @@
+"""Finished trials on disk: an Optuna study in a journal file, one durable append a trial.
+
+Optuna Dashboard opens the same file. What a resumed search needs stands in each trial's user
+attributes: the deployment and its outcome, from which everything else is computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dynosim.hardware_models.errors import UserError
+from dynosim.search.dimension import Dimension
+from dynosim.search.objective import Objective
+from dynosim.search.outcome import Outcome
+from dynosim.search.quiet_optuna import quiet_optuna
+from dynosim.search.trial import Trial
+from dynosim.sim.deployment import Deployment
+
+STUDY_NAME = "dynosim"
+
+
+class Ledger:
+    """Returns outcomes by deployment, and appends finished trials.
+
+    Exactly one process may have a ledger open (:class:`dynosim.search.run_folder.RunFolder`
+    sees to that). ``identity`` is the digest of the space: a journal of another one is refused.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        dimensions: Iterable[Dimension],
+        objectives: tuple[Objective, ...],
+        identity: str,
+    ) -> None:
+        import optuna
+        from optuna.distributions import CategoricalDistribution
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+        _mend(path)
+        self._choices = {
+            d.name: CategoricalDistribution(d.values) for d in dimensions if len(d) > 1
+        }
+        self._objectives = objectives
+        with quiet_optuna():
+            backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
+            self._study = optuna.create_study(
+                storage=JournalStorage(backend),
+                study_name=STUDY_NAME,
+                directions=[o.direction for o in objectives],
+                load_if_exists=True,
+            )
+            self._claim(path, identity)
+            self._study.set_metric_names([o.metric for o in objectives])
+        self.outcomes = dict(map(_read, self._study.get_trials(deepcopy=False)))
+
+    def _claim(self, path: Path, identity: str) -> None:
+        found = self._study.user_attrs.get("space_sha256")
+        if found is None:
+            self._study.set_user_attr("space_sha256", identity)
+        elif found != identity:
+            raise UserError(
+                "holds the run of another space, workload or seed",
+                where=str(path),
+                hint="give what it was started with, or another output folder",
+            )
+
+    def record(self, trial: Trial, outcome: Outcome) -> None:
+        """Appends a finished trial; it is on disk when this returns."""
+        import optuna
+
+        deployment = asdict(trial.deployment)
+        values = trial.values(self._objectives)
+        has_values = all(math.isfinite(v) for v in values)
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=_state(trial, has_values),
+                values=values if has_values else None,
+                params={name: deployment[name] for name in self._choices},
+                distributions=dict(self._choices),
+                user_attrs={
+                    "number": trial.number,
+                    "reason": trial.reason,
+                    "detail": trial.detail,
+                    "deployment": deployment,
+                    "outcome": asdict(outcome),
+                },
+                constraints=dict(trial.violations),
+            )
+        )
+        self.outcomes[trial.deployment] = outcome
+
+
+def _state(trial: Trial, has_values: bool) -> Any:
+    from optuna.trial import TrialState
+
+    if has_values:
+        return TrialState.COMPLETE
+    return TrialState.FAIL if trial.reason == "error" else TrialState.PRUNED
+
+
+def _read(frozen: Any) -> tuple[Deployment, Outcome]:
+    attrs: Mapping[str, Any] = frozen.user_attrs
+    outcome = Outcome(**attrs["outcome"])
+    # JSON has lists only.
+    return Deployment(**attrs["deployment"]), replace(outcome, warnings=tuple(outcome.warnings))
+
+
+def _mend(path: Path) -> None:
+    """Removes what a killed owner may leave: half a last line, and its lock."""
+    Path(f"{path}.lock").unlink(missing_ok=True)
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        with path.open("r+b") as file:
+            file.truncate(whole)

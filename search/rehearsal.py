@@ -1,0 +1,91 @@
+"""What a search would do: size of the space, what cannot run and why, and how long it may take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dynosim.search.defaults import memory_screen, simulator
+from dynosim.search.outcome import Evaluator, Screen
+from dynosim.search.plan import Plan, plan_search
+from dynosim.search.space import SearchSpace
+from dynosim.search.study import load_workload, make_task
+from dynosim.search.worker import evaluate
+from dynosim.sim.workload.columns import Workload
+
+PROBES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """``probe_s`` are the seconds that a few candidates took to simulate, one process each."""
+
+    space: SearchSpace
+    plan: Plan
+    workload: Mapping[str, object]
+    probe_s: tuple[float, ...]
+
+    def estimate_s(self, workers: int) -> float:
+        """Returns the estimated seconds of the whole search; 0 where nothing can run."""
+        if not self.probe_s:
+            return 0.0
+        return self.plan.simulations * statistics.mean(self.probe_s) / workers
+
+    def lines(self, workers: int) -> list[str]:
+        """Returns the report, a line each."""
+        plan, space = self.plan, self.space
+        fields = [f"  {d.name}: {', '.join(map(str, d.values))}" for d in space.varied]
+        part = "" if plan.screened == space.size else f" (of {plan.screened} looked at)"
+        refused = [f"  {n} {reason}" for reason, n in plan.refused.items()]
+        return [
+            f"{space.size} candidates:",
+            *fields,
+            f"{sum(plan.refused.values())} cannot run{part}" + (":" if refused else ""),
+            *refused,
+            f"{plan.simulations} simulations, {plan.mode}, seed {space.seed}",
+            f"objectives: {', '.join(f'{o.direction} {o.metric}' for o in space.objectives)}",
+            f"SLO: {', '.join(map(str, space.slos)) or 'none'}",
+            f"about {self.estimate_s(workers):.0f} s with {workers} worker(s)",
+        ]
+
+
+def dry_run(
+    space: SearchSpace,
+    *,
+    workload: Workload | None = None,
+    evaluator: Evaluator | None = None,
+    screen: Screen | None = None,
+) -> DryRun:
+    """Returns what ``search`` would do with ``space``, without doing it.
+
+    A few candidates, spread over those that can run, are simulated to estimate the time.
+    """
+    load = load_workload(space, workload)
+    screen = screen or memory_screen(load, space.max_gpus)
+    plan = plan_search(space, screen)
+    return DryRun(
+        space=space,
+        plan=plan,
+        workload=load.describe(),
+        probe_s=_probe(space, load, evaluator or simulator(), screen),
+    )
+
+
+def _probe(
+    space: SearchSpace, workload: Workload, evaluator: Evaluator, screen: Screen
+) -> tuple[float, ...]:
+    task = make_task(space, workload)
+    taken = []
+    # Steps of about 0.618 of the space: spread evenly for any number of probes.
+    stride = max(1, round(space.size * 0.618))
+    for i in range(min(space.size, 1000)):
+        deployment = space.deployment(i * stride % space.size)
+        if screen(deployment) is None:
+            begin_s = time.perf_counter()
+            evaluate(evaluator, deployment, task)
+            taken.append(time.perf_counter() - begin_s)
+        if len(taken) == PROBES:
+            break
+    return tuple(taken)

@@ -1,0 +1,71 @@
+"""The command line: parse, call one function, print. Commands load only when they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+import dynosim
+from dynosim.hardware_models.errors import UserError
+from dynosim.terminal import print_error
+from dynosim.usage import usage_error
+
+EXIT_INTERNAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
+
+COMMANDS = {
+    "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
+    "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
+    "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
+    "list": "List the GPUs, models or backends that the other commands know.",
+}
+
+
+def build_app() -> App:
+    """Returns the application; each command is an import path that resolves when it is called."""
+    app = App(
+        name="dynosim",
+        help=dynosim.__doc__,
+        version=dynosim.__version__,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for name, text in COMMANDS.items():
+        app.command(f"dynosim.commands.{name}:{name}_command", name=name, help=text)
+    return app
+
+
+def run(argv: Sequence[str]) -> int:
+    """Returns the exit code: 0 done, 1 a defect of dynosim, 2 the user's input, 130 Ctrl-C."""
+    try:
+        code = build_app()(list(argv), exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except UserError as error:
+        print_error(str(error))
+        return EXIT_USER
+    except CycloptsError as error:
+        print_error(str(usage_error(error, list(COMMANDS))))
+        return EXIT_USER
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader is gone; whatever Python still holds for it must not raise at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        if "--debug" in argv:
+            raise
+        print_error(
+            f"{type(error).__name__}: {error}\n"
+            "  This is a defect of dynosim, not of your input; --debug shows the traceback."
+        )
+        return EXIT_INTERNAL
+    return code or 0
+
+
+def main() -> None:
+    """Runs the command line on ``sys.argv`` and exits."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""``dynosim search``: from a space of deployments to its Pareto frontier."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from dynosim.flags import Debug, Quiet
+from dynosim.search import dry_run as plan_only
+from dynosim.search import search
+from dynosim.search.outputs import TableFormat
+from dynosim.search.progress import Bar, Silent
+from dynosim.search.render import print_result
+from dynosim.search.study import settle
+from dynosim.terminal import print_note
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130
+PIPE_COLUMNS = 200
+"""Width of tables that no terminal shows: wide enough never to wrap a row."""
+
+Space = Annotated[
+    str, Parameter(name="--space", metavar="FILE", help="YAML file: which deployments to search.")
+]
+OutputDir = Annotated[
+    Path | None,
+    Parameter(
+        alias="-o",
+        metavar="DIR",
+        help="Write frontier.csv, frontier.png, all trials, the study and a manifest here.",
+    ),
+]
+Trials = Annotated[
+    int | None, Parameter(metavar="INT", help="Simulations to spend; by default the space's.")
+]
+Timeout = Annotated[
+    float | None, Parameter(metavar="SECONDS", help="Stop after this time and keep what is done.")
+]
+Seed = Annotated[int | None, Parameter(metavar="INT", help="Seed; by default the space's.")]
+Workers = Annotated[
+    int | None, Parameter(metavar="INT", help="Processes that simulate; by default one a CPU.")
+]
+Resume = Annotated[
+    bool,
+    Parameter(
+        negative=(),
+        show_default=False,
+        help="Continue the run in the output folder where it stopped.",
+    ),
+]
+Overwrite = Annotated[
+    bool, Parameter(negative=(), show_default=False, help="Replace the run in the output folder.")
+]
+DryRun = Annotated[
+    bool,
+    Parameter(
+        negative=(), show_default=False, help="Say what would be searched and how long it may take."
+    ),
+]
+Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
+
+
+def search_command(
+    space: Space,
+    *,
+    output_dir: OutputDir = None,
+    n_trials: Trials = None,
+    timeout: Timeout = None,
+    seed: Seed = None,
+    workers: Workers = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    table_format: Format = "csv",
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> int:
+    """Search a space of deployments for the latency-versus-throughput Pareto frontier."""
+    settled = settle(space, n_trials=n_trials, seed=seed)
+    if dry_run:
+        print("\n".join(plan_only(settled).lines(workers or os.cpu_count() or 1)))
+        return 0
+    result = search(
+        settled,
+        output_dir=output_dir,
+        timeout_s=timeout,
+        workers=workers,
+        resume=resume,
+        overwrite=overwrite,
+        table_format=table_format,
+        progress=Silent() if quiet else Bar(),
+    )
+    print_result(result, _console())
+    if output_dir is None:
+        print_note("nothing was written: give --output-dir to keep the results", quiet=quiet)
+    else:
+        print_note(f"written to {output_dir}", quiet=quiet)
+    return INTERRUPTED if result.ending == "interrupted" else 0
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS, color_system=None)

@@ -1,0 +1,142 @@
+"""One screen about a simulation: what was asked, how it went, and what the answer rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from dynosim.sim.metrics import Metrics
+from dynosim.sim.simulate import Simulation
+from dynosim.sim.workload.spec import WorkloadSpec
+from dynosim.terminal import table
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+LATENCIES = (
+    ("TTFT", "ttft"),
+    ("  queue", "queue"),
+    ("  prefill", "prefill"),
+    ("TPOT", "tpot"),
+    ("ITL", "itl"),
+    ("E2EL", "e2el"),
+)
+
+
+def summary(
+    simulation: Simulation,
+    metrics: Metrics,
+    spec: WorkloadSpec,
+    goodput_ms: Mapping[str, float],
+) -> str:
+    """Returns the text that ``dynosim simulate`` prints; the same run gives the same bytes."""
+    rows = [("Throughput", _throughput(metrics)), ("Per user, GPU", _shares(metrics))]
+    if goodput_ms:
+        rows.append(("Goodput", _goodput(metrics, goodput_ms)))
+    rows += [
+        ("KV cache", _kv_cache(simulation, metrics)),
+        ("Engine", _engine(metrics)),
+        ("Cost", _cost(metrics)),
+        *_foundations(simulation),
+    ]
+    facts = [f"{name:<14} {text}" for name, text in rows]
+    return "\n".join([*_head(simulation, metrics, spec), "", _latency_table(metrics), "", *facts])
+
+
+def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
+    deployment, engine = simulation.deployment, simulation.engine
+    backend = f"{engine.backend.name} {engine.backend.version}"
+    shape = f"TP {engine.args.tensor_parallel_size}"
+    if engine.args.pipeline_parallel_size > 1:
+        shape += f" × PP {engine.args.pipeline_parallel_size}"
+    yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
+    yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
+    failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
+    yield (
+        f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
+        f"{loop(simulation, spec)}"
+    )
+
+
+def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
+    """Returns how requests arrive, open or closed loop, in words."""
+    workload = simulation.result.workload
+    if workload.max_concurrency is not None:
+        return f"closed loop, at most {workload.max_concurrency:,} in flight"
+    if spec.trace is not None:
+        return f"open loop, arrivals of {workload.name}"
+    if spec.request_rate is None or math.isinf(spec.request_rate):
+        return "open loop, all at once"
+    return f"open loop, {spec.request_rate:g} requests/s, burstiness {spec.burstiness:g}"
+
+
+def _latency_table(metrics: Metrics) -> str:
+    rows = [
+        [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
+        for label, name in LATENCIES
+    ]
+    return table(["Latency (ms)", *STATISTICS], rows)
+
+
+def shown(number: float, form: str) -> str:
+    """Returns a figure in Python's format ``form``, or a dash where there is none."""
+    return "–" if math.isnan(number) else format(number, form)
+
+
+def _throughput(metrics: Metrics) -> str:
+    return (
+        f"{shown(metrics['request_throughput'], ',.2f')} requests/s, "
+        f"{shown(metrics['output_throughput'], ',.1f')} output tok/s, "
+        f"{shown(metrics['total_token_throughput'], ',.1f')} total tok/s"
+    )
+
+
+def _shares(metrics: Metrics) -> str:
+    return (
+        f"{shown(metrics['output_tok_s_per_user'], ',.1f')} output tok/s/user, "
+        f"{shown(metrics['output_tok_s_per_gpu'], ',.1f')} output tok/s/GPU, "
+        f"{shown(metrics['total_tok_s_per_gpu'], ',.1f')} total tok/s/GPU"
+    )
+
+
+def _goodput(metrics: Metrics, goodput_ms: Mapping[str, float]) -> str:
+    limits = ", ".join(f"{kind} ≤ {limit:g} ms" for kind, limit in goodput_ms.items())
+    return (
+        f"{shown(metrics['request_goodput'], ',.2f')} requests/s, "
+        f"{metrics['slo_attainment']:.1%} of requests with {limits}"
+    )
+
+
+def _kv_cache(simulation: Simulation, metrics: Metrics) -> str:
+    return (
+        f"{simulation.memory.kv_cache_tokens:,} tokens a replica, "
+        f"mean use {shown(metrics['kv_usage_mean'], '.1%')}, "
+        f"peak {shown(metrics['kv_usage_peak'], '.1%')}"
+    )
+
+
+def _engine(metrics: Metrics) -> str:
+    return (
+        f"{metrics['preemptions']:,} preemptions, "
+        f"prefix hit rate {metrics['prefix_hit_rate']:.1%}, busy {metrics['busy_share']:.1%}"
+    )
+
+
+def _cost(metrics: Metrics) -> str:
+    if math.isnan(metrics["usd_per_hour"]):
+        return "this GPU's card has no cloud price"
+    return (
+        f"${metrics['usd_per_hour']:,.2f}/h, "
+        f"${shown(metrics['usd_per_million_output_tokens'], ',.2f')} per million output tokens "
+        "(cloud list price)"
+    )
+
+
+def _foundations(simulation: Simulation) -> Iterator[tuple[str, str]]:
+    """Yields which kernels' times were measured and which only inferred."""
+    by_kind: dict[str, list[str]] = {}
+    for source in simulation.timer.sources:
+        by_kind.setdefault(source.source, []).append(source.name)
+    heading = "Rests on"
+    for kind in ("measured", "transferred", "roofline"):
+        if kind in by_kind:
+            yield heading, f"{kind}: {', '.join(dict.fromkeys(by_kind[kind]))}"
+            heading = ""

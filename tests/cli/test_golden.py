@@ -1,0 +1,57 @@
+"""What the commands print, byte for byte.
+
+A change of figures or wording shows here as a difference to read; to accept it, run these tests
+with DYNOSIM_UPDATE_GOLDEN=1 and commit the new files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+UPDATE = "DYNOSIM_UPDATE_GOLDEN"
+ENGINE = "--backend vllm --backend-version 0.19.0"
+
+COMMANDS = {
+    "list_gpus": "list gpus",
+    "list_models_qwen3_32b": "list models qwen3-32b",
+    "list_backends": "list backends",
+    "memory_fits": f"memory --model Qwen/Qwen3-32B --gpu h100 -tp 2 {ENGINE}",
+    "memory_fits_json": f"memory --model Qwen/Qwen3-32B --gpu h100 -tp 2 {ENGINE} --json",
+    "memory_too_large": f"memory --model meta-llama/Llama-3.1-70B-Instruct --gpu h100 {ENGINE}",
+    "memory_uneven_heads": f"memory --model Qwen/Qwen3-14B --gpu h100 -tp 3 {ENGINE}",
+    "simulate_trace": f"simulate --model Qwen/Qwen3-32B --gpu h200 -tp 2 --replicas 2 {ENGINE} "
+    "--trace TRACE --goodput ttft:500 tpot:50",
+    "simulate_closed_loop": f"simulate --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 "
+    "--osl 128 --max-concurrency 16 --num-prompts 100",
+    "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
+    "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_output_is_as_committed(name: str, dynosim: Callable[..., Any], checkout: Path) -> None:
+    trace = str(checkout / "examples" / "traces" / "chat_mooncake.jsonl")
+    answer = dynosim(*COMMANDS[name].replace("TRACE", trace).split())
+    assert answer.code == 0, answer.err
+    text = answer.out + (f"--- stderr\n{answer.err}" if answer.err else "")
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get(UPDATE):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), f"accept with {UPDATE}=1"
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.txt")), ids=lambda file: file.stem)
+def test_every_committed_output_has_its_command(file: Path) -> None:
+    assert file.stem in COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_output_fits_a_screen(name: str) -> None:
+    lines = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 45
