@@ -1,4 +1,4 @@
-"""Continuous batching of one replica: runs batches on a clock, leaps over decode steps, keeps a log.
+"""Continuous batching of one replica: runs batches on a clock, leaps over decodes, keeps a log.
 
 Who is in a batch is the scheduler's business (:mod:`dynosim.sim.engine.vllm_scheduler`).
 """

@@ -212,4 +212,5 @@ class KvCache:
             assert key < 0 or unit in self._cached, "a free unit cannot be found"
             assert key not in self._sharers, "a held unit is in the eviction queue"
         for unit, copies in self._copies.items():
-            assert unit in self._cached and copies, "a unit's copies are forgotten"
+            assert copies, "a unit without copies is kept"
+            assert unit in self._cached, "a unit with copies cannot be found"

@@ -157,7 +157,7 @@ class VllmScheduler:
         return budget, preempted
 
     def _wanted(self, seq: Sequence, budget: int) -> tuple[int, int]:
-        """Returns the tokens that a running sequence would get, and the blocks it lacks for them."""
+        """Returns the tokens that a running sequence would get, and the blocks it lacks."""
         if seq.is_decoding:
             return 1, int(self.decoding.crosses(seq))
         tokens = min(seq.target - seq.computed, budget, self._longest_chunk)

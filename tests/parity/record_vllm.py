@@ -23,7 +23,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from random_workloads import ParityWorkload, all_workloads
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
@@ -40,6 +39,8 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
+
+from random_workloads import ParityWorkload, all_workloads
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
