@@ -28,7 +28,8 @@ from dynosim.sim.workload.columns import Workload
 class ClusterSpec:
     """Equal replicas behind one router; no request longer than ``max_model_len`` is accepted.
 
-    ``frontend_s`` passes between the client's send and the engine's queue.
+    ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
+    null block). ``frontend_s`` passes between the client's send and the engine's queue.
     """
 
     timer: Timer
@@ -77,6 +78,8 @@ class _Cluster:
         self._outputs = workload.output_tokens.tolist()
         self._send_s = workload.arrival_s.tolist()
         self._slots = workload.max_concurrency or 0
+        priority = workload.priority
+        self._priorities = None if priority is None else priority.tolist()
         self._in_flight = 0
         # Where answers make room for requests, an engine may not run ahead of the clock at all.
         self._horizon_s = -math.inf
@@ -155,7 +158,8 @@ class _Cluster:
         chosen = self._router.choose(index, self._workers)
         self._recorder.replica[index] = chosen
         units = self._units[index] if self._units else []
-        seq = Sequence(index, self._prompts[index], self._outputs[index], units)
+        priority = self._priorities[index] if self._priorities else 0
+        seq = Sequence(index, self._prompts[index], self._outputs[index], units, priority)
         self._workers[chosen].submit(seq)
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:

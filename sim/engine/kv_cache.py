@@ -1,33 +1,39 @@
 """Paged KV cache with prefix caching: who holds which blocks, and which are evicted first.
 
-Rules, after vLLM V1's documented design ("Automatic Prefix Caching", docs.vllm.ai): a block that
-no request holds stays cached until its space is needed; space is taken from the block freed
-longest ago, and a request's blocks are freed last block first, so that a prefix outlives what was
-built on it. Identity is kept per *unit*, the prefix block of the workload (``blocks_per_unit`` KV
-blocks); a unit is hit whole or not at all. Blocks that nobody else can ever ask for (a prompt's
-partial tail, generated tokens) are counted, not named.
+Rules as observed on vLLM 0.32.0 (``tests/parity``): a block that no request holds stays cached
+until its space is needed. Blocks that hold nothing findable (a partial tail, or anything while
+prefix caching is off) are used up first; then the block freed longest ago. A request's blocks are
+freed last block first, so that a prefix outlives what was built on it. Two requests may compute
+the same block; both copies stay, and the older one is found first.
+
+Identity is kept per *unit*, the prefix block of the workload (``blocks_per_unit`` KV blocks); a
+unit is hit whole or not at all. A request holds *copies* of units. The first copy of a unit goes
+by the unit's own id, further ones by fresh ids. Full blocks that nobody else can ever ask for
+(generated tokens) are counted, not named.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 
 
 class KvCache:
     """Block accounting of one engine replica.
 
-    ``free_blocks`` counts blocks that no request holds, cached or not. Unit ids are non-negative
-    and chained: one id stands for one prefix.
+    ``num_blocks`` are the blocks that requests can hold: vLLM's ``num_gpu_blocks`` less its null
+    block. ``free_blocks`` counts those that no request holds, cached or not. Unit ids are
+    non-negative and chained: one id stands for one prefix.
     """
 
     __slots__ = (
         "_anonymous_key",
         "_cached",
+        "_copies",
         "_evictable",
+        "_fresh_id",
         "_head",
-        "_private_unit",
         "_sharers",
+        "_unit_of",
         "blocks_per_unit",
         "free_blocks",
         "num_blocks",
@@ -37,20 +43,26 @@ class KvCache:
         self.num_blocks = num_blocks
         self.blocks_per_unit = blocks_per_unit
         self.free_blocks = num_blocks
-        # Free blocks in the order in which they will be taken: `_head` nameless ones first, then
-        # the queue, whose keys are unit ids (cached) or negative serial numbers (nameless).
+        # Free blocks in the order in which they will be taken: `_head` that hold nothing findable,
+        # then the queue, whose keys are copies or negative serial numbers (full, but nameless).
         self._head = num_blocks
         self._evictable: OrderedDict[int, int] = OrderedDict()
-        # Units that can be found, held or not; and how many requests beyond one hold a unit.
+        # Units that can be found, held or not; and how many requests beyond one hold a copy.
         self._cached: set[int] = set()
         self._sharers: dict[int, int] = {}
+        # Only of units with a copy that does not go by the unit's id: all copies, oldest first;
+        # and the unit of each such copy.
+        self._copies: dict[int, list[int]] = {}
+        self._unit_of: dict[int, int] = {}
         self._anonymous_key = -1
-        self._private_unit = 1 << 60
+        self._fresh_id = 1 << 60
 
     @property
     def used_blocks(self) -> int:
         """Blocks that requests hold now."""
         return self.num_blocks - self.free_blocks
+
+    # --- entering -----------------------------------------------------------------------------
 
     def hits(self, units: list[int], limit: int) -> int:
         """Returns how many leading units of ``units[:limit]`` are cached."""
@@ -62,23 +74,65 @@ class KvCache:
             n += 1
         return n
 
-    def evictable_hits(self, units: list[int], num_hits: int) -> int:
-        """Returns the blocks of ``units[:num_hits]`` that are free now and would be taken back."""
-        return self.blocks_per_unit * sum(map(self._evictable.__contains__, units[:num_hits]))
+    def find(self, units: list[int], num_hits: int) -> list[int]:
+        """Returns the copies of the cached ``units[:num_hits]``, and the other units behind them.
 
-    def hold(self, units: list[int], num_hits: int) -> None:
-        """Takes the cached ``units[:num_hits]`` for one more request."""
+        The list is ``units`` itself where every copy goes by its unit's id.
+        """
+        copies = self._copies
+        if not copies or copies.keys().isdisjoint(units[:num_hits]):
+            return units
+        found = [copies[unit][0] if unit in copies else unit for unit in units[:num_hits]]
+        return found + units[num_hits:]
+
+    def evictable_hits(self, found: list[int], num_hits: int) -> int:
+        """Returns the blocks of ``found[:num_hits]`` that are free now and would be taken back."""
+        return self.blocks_per_unit * sum(map(self._evictable.__contains__, found[:num_hits]))
+
+    def hold(self, found: list[int], num_hits: int) -> None:
+        """Takes the copies ``found[:num_hits]`` for one more request."""
         evictable = self._evictable
         sharers = self._sharers
-        for unit in units[:num_hits]:
-            if unit in evictable:
-                del evictable[unit]
+        for copy in found[:num_hits]:
+            if copy in evictable:
+                del evictable[copy]
                 self.free_blocks -= self.blocks_per_unit
             else:
-                sharers[unit] = sharers.get(unit, 0) + 1
+                sharers[copy] = sharers.get(copy, 0) + 1
+
+    def register(self, units: list[int], held: list[int], start: int, stop: int) -> list[int]:
+        """Makes ``units[start:stop]``, held and computed by one request, findable by others.
+
+        Returns the request's copies: ``held``, or a new list where others have cached some of the
+        same units meanwhile.
+        """
+        cached = self._cached
+        new = units[start:stop]
+        if cached.isdisjoint(new):
+            cached.update(new)
+            return held
+        held = held.copy()
+        for position, unit in enumerate(new, start):
+            if unit in cached:
+                held[position] = copy = self._fresh()
+                self._unit_of[copy] = unit
+                self._copies.setdefault(unit, [unit]).append(copy)
+            else:
+                cached.add(unit)
+        return held
+
+    def private_units(self, count: int) -> list[int]:
+        """Returns ``count`` fresh unit ids that no other request can share."""
+        return [self._fresh() for _ in range(count)]
+
+    def _fresh(self) -> int:
+        self._fresh_id += 1
+        return self._fresh_id
+
+    # --- taking and freeing -------------------------------------------------------------------
 
     def take(self, num_blocks: int) -> None:
-        """Takes ``num_blocks`` free blocks, forgetting the units they held.
+        """Takes ``num_blocks`` free blocks, forgetting what they held.
 
         The caller has checked that ``num_blocks <= free_blocks``.
         """
@@ -86,61 +140,77 @@ class KvCache:
         missing = num_blocks - self._head
         if missing > 0:
             pop = self._evictable.popitem
-            forget = self._cached.discard
+            forget = self._forget if self._copies else self._cached.discard
             while missing > 0:
                 key, blocks = pop(False)
                 forget(key)
                 missing -= blocks
         self._head = -missing
 
-    def register(self, units: list[int], start: int, stop: int) -> int:
-        """Makes ``units[start:stop]``, held and computed by one request, findable by others.
+    def _forget(self, key: int) -> None:
+        """Makes an evicted copy unfindable; its unit too, if there is no other copy."""
+        unit = self._unit_of.pop(key, key)
+        copies = self._copies.get(unit)
+        if copies is None:
+            self._cached.discard(unit)
+            return
+        copies.remove(key)
+        if not copies:
+            self._cached.discard(unit)
+        if not copies or copies == [unit]:
+            del self._copies[unit]
 
-        Returns where that stopped: a unit that another request has cached meanwhile, and all
-        after it, stay nameless in this request's hands.
+    def release(self, held: list[int], num_named: int, num_full: int, num_rest: int) -> None:
+        """Frees a request's blocks: ``num_full`` that are cached and ``num_rest`` that are not.
+
+        The copies ``held[:num_named]`` are the first of the full blocks.
         """
-        cached = self._cached
-        new = units[start:stop]
-        if not cached.isdisjoint(new):
-            new = list(itertools.takewhile(lambda unit: unit not in cached, new))
-        cached.update(new)
-        return start + len(new)
-
-    def private_units(self, count: int) -> list[int]:
-        """Returns ``count`` fresh unit ids that no other request can share."""
-        first = self._private_unit
-        self._private_unit = first + count
-        return list(range(first, first + count))
-
-    def release(self, units: list[int], num_named: int, num_blocks: int) -> None:
-        """Frees a request's ``num_blocks`` blocks, of which ``units[:num_named]`` are named."""
         evictable = self._evictable
-        sharers = self._sharers
-        per_unit = self.blocks_per_unit
-        nameless = num_blocks - num_named * per_unit
+        self._head += num_rest
+        nameless = num_full - num_named * self.blocks_per_unit
         if nameless:
             evictable[self._anonymous_key] = nameless
             self._anonymous_key -= 1
-        # Ids are chained: whoever shares a unit shares all before it.
+        own = self._unshare(held, num_named)
+        own.reverse()
+        evictable.update(dict.fromkeys(own, self.blocks_per_unit))
+        self.free_blocks += num_rest + nameless + len(own) * self.blocks_per_unit
+
+    def _unshare(self, held: list[int], num_named: int) -> list[int]:
+        """Gives up ``held[:num_named]``; returns the copies that nobody else holds, in order."""
+        sharers = self._sharers
+        # Ids are chained: whoever shares a unit shares all before it ...
         num_shared = 0
-        for unit in units:
-            if num_shared == num_named or unit not in sharers:
+        for copy in held:
+            if num_shared == num_named or copy not in sharers:
                 break
             num_shared += 1
-            if sharers[unit] == 1:
-                del sharers[unit]
-            else:
-                sharers[unit] -= 1
-        own = units[num_shared:num_named]
-        own.reverse()
-        evictable.update(dict.fromkeys(own, per_unit))
-        self.free_blocks += nameless + len(own) * per_unit
+            self._leave(copy)
+        own = held[num_shared:num_named]
+        # ... unless there are several copies of one before it.
+        if self._copies and not sharers.keys().isdisjoint(own):
+            shared = sharers.keys() & own
+            for copy in shared:
+                self._leave(copy)
+            own = [copy for copy in own if copy not in shared]
+        return own
+
+    def _leave(self, copy: int) -> None:
+        count = self._sharers[copy]
+        if count == 1:
+            del self._sharers[copy]
+        else:
+            self._sharers[copy] = count - 1
 
     def check(self) -> None:
         """Raises AssertionError unless every block is either held or free exactly once."""
-        named_free = sum(self._evictable.values())
-        assert self._head + named_free == self.free_blocks, "free blocks do not add up"
+        queued = sum(self._evictable.values())
+        assert self._head + queued == self.free_blocks, "free blocks do not add up"
         assert 0 <= self.free_blocks <= self.num_blocks, "more blocks than there are"
         for key in self._evictable:
-            assert key < 0 or key in self._cached, "a free unit cannot be found"
+            unit = self._unit_of.get(key, key)
+            assert key < 0 or unit in self._cached, "a free unit cannot be found"
             assert key not in self._sharers, "a held unit is in the eviction queue"
+        for unit, copies in self._copies.items():
+            assert copies, "a unit without copies is kept"
+            assert unit in self._cached, "a unit with copies cannot be found"

@@ -6,10 +6,12 @@ from __future__ import annotations
 class Sequence:
     """One request's state in one engine; the only mutable thing besides the engine itself.
 
-    ``target`` is the number of tokens to compute before the next token is sampled (the prompt, and
-    after a preemption also what was generated before). While prefilling, ``computed`` and
-    ``blocks`` are exact; while decoding they follow from ``join_step``, the decode set's step count
-    when the sequence joined it.
+    ``index`` orders requests by arrival. ``target`` is the number of tokens to compute before the
+    next token is sampled (the prompt, and after a preemption also what was generated before).
+    While prefilling, ``computed`` and ``blocks`` are exact; while decoding they follow from
+    ``join_step``, the decode set's step count when the sequence joined it. ``units`` are the
+    identities of its leading prefix units; ``held[:named]`` are the cached copies of them that it
+    holds.
     """
 
     __slots__ = (
@@ -18,6 +20,7 @@ class Sequence:
         "computed",
         "emitted",
         "first_step",
+        "held",
         "index",
         "is_decoding",
         "join_step",
@@ -25,17 +28,27 @@ class Sequence:
         "order",
         "output_tokens",
         "preemptions",
+        "priority",
         "prompt_tokens",
         "scheduled_s",
         "target",
         "units",
     )
 
-    def __init__(self, index: int, prompt_tokens: int, output_tokens: int, units: list[int]):
+    def __init__(
+        self,
+        index: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        units: list[int],
+        priority: int = 0,
+    ) -> None:
         self.index = index
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.units = units
+        self.priority = priority
+        self.held = units
         self.target = prompt_tokens
         self.computed = 0
         self.blocks = 0

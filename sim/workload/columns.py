@@ -22,7 +22,8 @@ class Workload:
 
     Where ``max_concurrency`` is set, request ``i`` is sent at ``arrival_s[i]`` or when a slot
     frees, whichever is later, in order, and its latencies count from then (as in
-    ``vllm bench serve``). ``notes`` says what a reader dropped or changed.
+    ``vllm bench serve``). ``notes`` says what a reader dropped or changed. ``priority`` is used by
+    the priority scheduling policy, lower first; None is 0 for all.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Workload:
     prefix_block_tokens: int = 0
     max_concurrency: int | None = None
     notes: tuple[str, ...] = ()
+    priority: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -47,6 +48,9 @@ def both(spec: ClusterSpec, load: Workload, seed: int = 0) -> None:
     replicas=st.integers(1, 3),
     router=st.sampled_from(["round_robin", "random", "least_outstanding"]),
     frontend_s=st.sampled_from([0.0, 0.0021]),
+    policy=st.sampled_from(["fcfs", "priority"]),
+    threshold=st.sampled_from([0, 0, 12, 100]),
+    watermark=st.sampled_from([0.0, 0.1]),
 )
 def test_leap_equals_step(
     load: Workload,
@@ -58,18 +62,26 @@ def test_leap_equals_step(
     replicas: int,
     router: str,
     frontend_s: float,
+    policy: Literal["fcfs", "priority"],
+    threshold: int,
+    watermark: float,
 ) -> None:
     limits = EngineLimits(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
         enable_prefix_caching=caching,
+        scheduling_policy=policy,
+        long_prefill_token_threshold=threshold,
+        watermark=watermark,
     )
+    # In a closed loop, replicas in lockstep feed each other: at the same instant, up to rounding,
+    # which decides whether a request is still in time for the next step.
     spec = ClusterSpec(
         timer=timer,
         limits=limits,
         num_blocks=num_blocks,
         max_model_len=10_000,
-        replicas=replicas,
+        replicas=replicas if load.max_concurrency is None else 1,
         router=router,
         frontend_s=frontend_s,
     )

@@ -144,15 +144,14 @@ def test_a_prefix_scheduled_in_the_same_step_is_already_shared() -> None:
 
 
 def test_space_is_taken_from_the_prefix_used_longest_ago() -> None:
-    # The pool holds two prompts of 4 blocks. The third evicts the first, from its end.
+    # a and b keep their 4 named blocks each; their partial tails, and 2 blocks never used, hold
+    # nothing findable and are taken first. c (4 blocks) so evicts only two, from the end of a.
     a, b, c = [1, 2, 3, 4], [5, 6, 7, 8], [11, 12, 13]
     load = workload(
         [0.0, 1.0, 2.0, 3.0, 4.0], [41, 41, 31, 41, 41], [1] * 5, [a, b, c, b, a], block=10
     )
     result = run_cluster(spec(num_blocks=10), load)
-    # c takes the 4 blocks freed first: a's partial tail, then a's last three named blocks ... so
-    # that a keeps its first; b is whole.
-    assert result.cached_tokens.tolist() == [0, 0, 0, 40, 0]
+    assert result.cached_tokens.tolist() == [0, 0, 0, 40, 20]
 
 
 def test_a_pool_smaller_than_one_request_is_an_error_and_not_a_livelock() -> None:

@@ -18,6 +18,7 @@ def workload(
     prefixes: Sequence[Sequence[int]] | None = None,
     block: int = 0,
     max_concurrency: int | None = None,
+    priority: Sequence[int] | None = None,
 ) -> Workload:
     """Returns a workload; ``prefixes`` are chained unit ids of ``block`` tokens each."""
     prefixes = prefixes or [[] for _ in arrival_s]
@@ -30,6 +31,7 @@ def workload(
         prefix_offsets=np.cumsum([0, *map(len, prefixes)], dtype=np.int64),
         prefix_block_tokens=block,
         max_concurrency=max_concurrency,
+        priority=None if priority is None else np.asarray(priority, dtype=np.int64),
     )
 
 
@@ -51,4 +53,5 @@ def workloads(draw: st.DrawFn, block: int = 16, longest: int = 400) -> Workload:
     ]
     closed = draw(st.one_of(st.none(), st.integers(1, n)))
     arrivals = np.cumsum(gaps) if closed is None else np.zeros(n)
-    return workload(arrivals.tolist(), inputs, outputs, prefixes, block, closed)
+    priority = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+    return workload(arrivals.tolist(), inputs, outputs, prefixes, block, closed, priority)

@@ -1,0 +1,28 @@
+"""The scheduling limits of one replica, by vLLM's own option names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineLimits:
+    """Scheduling limits of one replica; ``max_run`` = 1 steps instead of leaping.
+
+    ``long_prefill_token_threshold`` bounds a prompt's tokens in one step, 0 for no bound.
+    ``watermark`` is the fraction of KV blocks that entering requests leave free.
+    ``scheduler_reserve_full_isl`` lets a request in only when blocks for all of its prompt are
+    free, instead of those for its first chunk.
+    """
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int = 16
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    long_prefill_token_threshold: int = 0
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    max_run: int = 1 << 40

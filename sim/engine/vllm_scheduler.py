@@ -1,0 +1,299 @@
+"""Who gets how many tokens in a step, by the rules of vLLM's V1 scheduler.
+
+The rules, as observed on vLLM 0.32.0 itself (``tests/parity`` replays its recorded steps;
+``docs/vllm-parity.md`` says how far they agree):
+
+- Every step spends a budget of ``max_num_batched_tokens``. Running sequences come first, in the
+  order in which they entered: decodes take one token, prompts what is left of them, at most
+  ``long_prefill_token_threshold`` unless the request is alone. Where the budget ends, the
+  remaining sequences sit the step out.
+- Then waiting requests enter while a slot of ``max_num_seqs``, budget, and KV blocks for their
+  whole prompt are free, in order of arrival or priority; the first that does not fit ends it.
+- When a running sequence finds no free block, the one that entered last (or has the lowest
+  priority) is preempted, to be recomputed later. Nobody enters in such a step. A sequence that has
+  to preempt itself ends the step for all behind it.
+- The last token of a prompt is always computed, even if its block is cached.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.kv_cache import KvCache
+from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_queue import PriorityQueue
+
+_UNBOUNDED = 1 << 60
+
+
+class VllmScheduler:
+    """Forms the batch of each step.
+
+    After ``schedule`` the batch is every sequence of ``decoding``, one token each, and ``chunks``
+    of prompts. ``prefilling`` holds the running sequences that are not decoding, in no order.
+    """
+
+    __slots__ = (
+        "_block_size",
+        "_is_priority",
+        "_limits",
+        "_log",
+        "_longest_chunk",
+        "_order",
+        "_unit_tokens",
+        "_watermark",
+        "chunks",
+        "decoding",
+        "kv",
+        "num_preemptions",
+        "prefilling",
+        "running",
+        "waiting",
+    )
+
+    def __init__(self, limits: EngineLimits, kv: KvCache, log: StepLog) -> None:
+        self.kv = kv
+        self.running: dict[int, Sequence] = {}
+        self.prefilling: list[Sequence] = []
+        self.decoding = DecodeSet(limits.block_size)
+        self.chunks: list[tuple[Sequence, int]] = []
+        self.num_preemptions = 0
+        self._limits = limits
+        self._log = log
+        self._is_priority = limits.scheduling_policy == "priority"
+        self.waiting: deque[Sequence] | PriorityQueue = (
+            PriorityQueue() if self._is_priority else deque()
+        )
+        self._block_size = limits.block_size
+        self._unit_tokens = limits.block_size * kv.blocks_per_unit
+        # vLLM takes the fraction of all blocks, its null block among them.
+        self._watermark = int(limits.watermark * (kv.num_blocks + 1))
+        self._longest_chunk = _UNBOUNDED
+        self._order = 0
+
+    def schedule(self, now_s: float) -> bool:
+        """Forms the batch of the next step; returns whether anyone was preempted for it.
+
+        The batch is empty only when there is no work.
+        """
+        if self._limits.long_prefill_token_threshold:
+            self._bound_chunks()
+        kv = self.kv
+        decoding = self.decoding
+        self.chunks.clear()
+        # Who comes first matters only where blocks or budget run out.
+        blocks = decoding.blocks_for_step()
+        budget = self._limits.max_num_batched_tokens - decoding.size
+        preempted = False
+        if self.prefilling or blocks > kv.free_blocks or budget < 0:
+            budget, preempted = self._schedule_running(blocks, budget)
+        elif blocks:
+            kv.take(blocks)
+        if self.waiting and not preempted:
+            self._admit(budget, now_s)
+        if preempted and not self.chunks and not decoding.size:
+            # The first sequence preempted itself. A step of nobody takes no time.
+            return self.schedule(now_s)
+        return preempted
+
+    def _bound_chunks(self) -> None:
+        is_alone = len(self.running) + len(self.waiting) == 1
+        threshold = self._limits.long_prefill_token_threshold
+        self._longest_chunk = _UNBOUNDED if is_alone else threshold
+
+    # --- running sequences --------------------------------------------------------------------
+
+    def _schedule_running(self, blocks: int, budget: int) -> tuple[int, bool]:
+        """Gives running sequences their tokens; returns the budget left, and if any were preempted.
+
+        Decodes alone would need ``blocks`` and leave ``budget``; one prompt behind them all is the
+        usual case.
+        """
+        kv = self.kv
+        if budget > 0 and len(self.prefilling) == 1:
+            seq = self.prefilling[0]
+            chunk = min(seq.target - seq.computed, budget, self._longest_chunk)
+            missing = -(-(seq.computed + chunk) // self._block_size) - seq.blocks
+            is_last = seq.order == next(reversed(self.running))
+            if is_last and blocks + missing <= kv.free_blocks:
+                kv.take(blocks + missing)
+                seq.blocks += missing
+                self._name_units(seq, chunk)
+                self.chunks.append((seq, chunk))
+                return budget - chunk, False
+        return self._schedule_one_by_one()
+
+    def _schedule_one_by_one(self) -> tuple[int, bool]:
+        """Gives tokens in running order, preempting where blocks run out."""
+        kv = self.kv
+        running = self.running
+        budget = self._limits.max_num_batched_tokens
+        given: dict[int, int] = {}
+        preempted = False
+        for seq in tuple(running.values()):
+            if seq.order not in running:
+                continue
+            if budget <= 0:
+                break
+            tokens, missing = self._wanted(seq, budget)
+            while missing > kv.free_blocks and seq.order in running:
+                preempted = True
+                victim = self._victim()
+                had = given.pop(victim.order, 0)
+                budget += had
+                self._preempt(victim, had)
+            if seq.order not in running:
+                break
+            kv.take(missing)
+            given[seq.order] = tokens
+            budget -= tokens
+            if not seq.is_decoding:
+                seq.blocks += missing
+                self._name_units(seq, tokens)
+        self._form_batch(given)
+        return budget, preempted
+
+    def _wanted(self, seq: Sequence, budget: int) -> tuple[int, int]:
+        """Returns the tokens that a running sequence would get, and the blocks it lacks."""
+        if seq.is_decoding:
+            return 1, int(self.decoding.crosses(seq))
+        tokens = min(seq.target - seq.computed, budget, self._longest_chunk)
+        return tokens, -(-(seq.computed + tokens) // self._block_size) - seq.blocks
+
+    def _form_batch(self, given: dict[int, int]) -> None:
+        """Turns tokens given by running order into chunks; who got none sits the step out.
+
+        A decode that sits out catches up like a prompt with one token left.
+        """
+        for seq in tuple(self.running.values()):
+            tokens = given.get(seq.order)
+            if not seq.is_decoding:
+                if tokens:
+                    self.chunks.append((seq, tokens))
+            elif not tokens:
+                self.decoding.leave(seq)
+                self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+                seq.target = seq.computed + 1
+                self.prefilling.append(seq)
+
+    # --- waiting requests ---------------------------------------------------------------------
+
+    def _admit(self, budget: int, now_s: float) -> None:
+        """Lets waiting requests in, in order, while slots, budget and blocks last."""
+        limits = self._limits
+        kv = self.kv
+        waiting = self.waiting
+        while waiting and budget > 0 and len(self.running) < limits.max_num_seqs:
+            seq = waiting[0]
+            num_hits = taken_back = 0
+            found = seq.units
+            if found and limits.enable_prefix_caching:
+                # The last token is always computed: its logits are needed.
+                num_hits = kv.hits(found, (seq.target - 1) // self._unit_tokens)
+                if num_hits:
+                    found = kv.find(found, num_hits)
+                    taken_back = kv.evictable_hits(found, num_hits)
+            cached = num_hits * self._unit_tokens
+            chunk = seq.target - cached
+            if chunk > self._longest_chunk:
+                chunk = self._longest_chunk
+            if chunk > budget:
+                if not limits.enable_chunked_prefill:
+                    return
+                chunk = budget
+            blocks = -(-(cached + chunk) // self._block_size)
+            new_blocks = blocks - num_hits * kv.blocks_per_unit
+            if self._lacking(seq, blocks) + new_blocks + taken_back > kv.free_blocks:
+                return
+            waiting.popleft()
+            if num_hits:
+                kv.hold(found, num_hits)
+            kv.take(new_blocks)
+            seq.held = found
+            seq.named = num_hits
+            seq.computed = cached
+            seq.blocks = blocks
+            self._enter(seq, now_s)
+            self._name_units(seq, chunk)
+            self.chunks.append((seq, chunk))
+            budget -= chunk
+
+    def _lacking(self, seq: Sequence, blocks: int) -> int:
+        """Returns the blocks that must be free beyond the ``blocks`` of a first chunk."""
+        lacking = self._watermark if self.running else 0
+        if self._limits.scheduler_reserve_full_isl:
+            lacking += -(-seq.target // self._block_size) - blocks
+        return lacking
+
+    def _enter(self, seq: Sequence, now_s: float) -> None:
+        if seq.scheduled_s < 0.0:
+            seq.scheduled_s = now_s
+            seq.cached_tokens = seq.computed
+        seq.order = self._order
+        self._order += 1
+        self.running[seq.order] = seq
+        self.prefilling.append(seq)
+
+    def _name_units(self, seq: Sequence, chunk: int) -> None:
+        """Lets others find the prefix units that the coming step completes, from now on."""
+        if not self._limits.enable_prefix_caching:
+            return
+        complete = min((seq.computed + chunk) // self._unit_tokens, len(seq.units))
+        if complete > seq.named:
+            seq.held = self.kv.register(seq.units, seq.held, seq.named, complete)
+            seq.named = complete
+
+    # --- leaving ------------------------------------------------------------------------------
+
+    def finish(self, seq: Sequence) -> None:
+        """Lets go of a sequence that has all its tokens."""
+        del self.running[seq.order]
+        self._free(seq)
+        self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def _victim(self) -> Sequence:
+        """Returns the running sequence to preempt next."""
+        if self._is_priority:
+            return max(self.running.values(), key=lambda seq: (seq.priority, seq.index))
+        return next(reversed(self.running.values()))
+
+    def _preempt(self, seq: Sequence, given: int) -> None:
+        """Sends a running sequence back to the waiting queue.
+
+        Tokens ``given`` in the step that is being formed are not computed, but their blocks are
+        already cached.
+        """
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+            self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+            seq.blocks = -(-(seq.computed + given) // self._block_size)
+        else:
+            self.prefilling.remove(seq)
+        seq.computed += given
+        self._name_private_units(seq)
+        self._free(seq)
+        seq.target = seq.prompt_tokens + seq.emitted
+        seq.computed = seq.blocks = seq.named = 0
+        seq.preemptions += 1
+        self.num_preemptions += 1
+        self.waiting.appendleft(seq)
+
+    def _name_private_units(self, seq: Sequence) -> None:
+        """Lets a preempted sequence find again what it computed beyond its prompt's units."""
+        if not self._limits.enable_prefix_caching or seq.named < len(seq.units):
+            return
+        extra = seq.computed // self._unit_tokens - len(seq.units)
+        if extra > 0:
+            private = self.kv.private_units(extra)
+            self.kv.register(private, private, 0, extra)
+            seq.units = seq.units + private
+            seq.held = seq.held + private
+            seq.named = len(seq.units)
+
+    def _free(self, seq: Sequence) -> None:
+        num_full = seq.computed // self._block_size if self._limits.enable_prefix_caching else 0
+        self.kv.release(seq.held, seq.named, num_full, seq.blocks - num_full)
