@@ -72,4 +72,6 @@ def main() -> None:
     # Simulations make few cycles and many objects: collecting would cost a tenth of the time.
     # A search, which runs for longer, switches it on again.
     gc.disable()
+    # Nothing here multiplies matrices; numpy's idle linear-algebra threads would burn CPU time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(sys.argv[1:]))
