@@ -74,4 +74,7 @@ def main() -> None:
     gc.disable()
     # Nothing here multiplies matrices; numpy's idle linear-algebra threads would burn CPU time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    sys.stderr.flush()
+    # Freeing every request one by one on the way out would take longer than some commands.
+    os._exit(code)

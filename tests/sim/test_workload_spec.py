@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload.build import build_workload
@@ -112,17 +111,6 @@ def test_all_contradictions_are_named_at_once() -> None:
 )
 def test_a_value_out_of_range_is_refused(options: dict[str, object], allowed: str) -> None:
     assert allowed in refusal(**options)
-
-
-def test_the_borders_can_validate_the_plain_dataclass() -> None:
-    adapter = TypeAdapter(WorkloadSpec)
-    assert adapter.validate_python({"request_rate": "inf"}).request_rate == math.inf
-    with pytest.raises(ValidationError) as caught:
-        adapter.validate_python({"random_input_len": 0, "burstiness": -1})
-    assert {error["loc"] for error in caught.value.errors()} == {
-        ("random_input_len",),
-        ("burstiness",),
-    }
 
 
 def test_aliases_lead_to_options() -> None:
