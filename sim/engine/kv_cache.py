@@ -171,7 +171,10 @@ class KvCache:
         if nameless:
             evictable[self._anonymous_key] = nameless
             self._anonymous_key -= 1
-        own = self._unshare(held, num_named)
+        if self._sharers and num_named:
+            own = self._unshare(held, num_named)
+        else:
+            own = held[:num_named]
         own.reverse()
         evictable.update(dict.fromkeys(own, self.blocks_per_unit))
         self.free_blocks += num_rest + nameless + len(own) * self.blocks_per_unit
