@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from importlib.metadata import entry_points
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from dynosim.hardware_models.errors import unknown_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+def _entries(package: str) -> list[EntryPoint]:
+    # Reading the metadata of all installed packages takes longer than a small simulation.
+    from importlib.metadata import entry_points
+
+    return list(entry_points(group=package))
 
 
 def module_names(package: str) -> list[str]:
@@ -17,7 +27,7 @@ def module_names(package: str) -> list[str]:
     """
     folder = importlib.import_module(package)
     own = {m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_")}
-    return sorted(own - {"base"} | {e.name for e in entry_points(group=package)})
+    return sorted(own - {"base"} | {e.name for e in _entries(package)})
 
 
 def find_module(package: str, kind: str, name: str) -> ModuleType:
@@ -29,7 +39,7 @@ def find_module(package: str, kind: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != f"{package}.{name}":
             raise
-    for entry in entry_points(group=package):
+    for entry in _entries(package):
         if entry.name == name:
             module = entry.load()
             assert isinstance(module, ModuleType)

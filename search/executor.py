@@ -27,7 +27,7 @@ class Executor(Protocol):
         """Queues deployments for evaluation."""
 
     def collect(self, timeout_s: float | None) -> list[tuple[Deployment, Outcome]]:
-        """Returns what has ended since the last call; waits up to ``timeout_s`` for one."""
+        """Returns what has ended since the last call; waits ``timeout_s`` at most for one."""
 
     def close(self, *, at_once: bool = False) -> None:
         """Ends the workers; ``at_once`` without waiting for running candidates."""
@@ -44,7 +44,7 @@ class SerialExecutor:
         self._queued.extend(deployments)
 
     def collect(self, timeout_s: float | None) -> list[tuple[Deployment, Outcome]]:
-        if not self._queued:
+        if not self._queued or timeout_s == 0:
             return []
         deployment = self._queued[0]
         outcome = evaluate(self._evaluator, deployment, self._task)

@@ -108,20 +108,22 @@ def _draw_frontier(axes: Axes, result: SearchResult, names: tuple[str, str]) -> 
 
 def _draw_marks(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
     within = "cheapest within SLO" if result.space.slos else "cheapest"
-    marked = (
-        ("knee", result.knee, "*", "#D55E00", (12, 12)),
-        (within, result.cheapest, "P", "#F0E442", (12, -16)),
-    )
-    for name, trial, marker, colour, offset in marked:
+    marked = (("knee", result.knee, "*", "#D55E00"), (within, result.cheapest, "P", "#F0E442"))
+    labels: dict[int, list[str]] = {}
+    for name, trial, marker, colour in marked:
         if trial is None:
             continue
-        x, y = _points([trial], names)
+        labels.setdefault(trial.number, []).append(name)
         style: dict[str, Any] = {"marker": marker, "facecolors": colour, "edgecolors": "black"}
         label = f"{name}: {short_name(trial)}"
-        axes.scatter(x, y, s=190, linewidths=1.0, zorder=5, label=label, **style)
-        axes.annotate(
-            name, (x[0], y[0]), xytext=offset, textcoords="offset points", fontsize=9, zorder=6
+        axes.scatter(
+            *_points([trial], names), s=170, linewidths=1.0, zorder=5, label=label, **style
         )
+    for trial in result.trials:
+        if trial.number in labels:
+            (x,), (y,) = _points([trial], names)
+            text = ", ".join(labels[trial.number])
+            axes.annotate(text, (x, y), (11, 9), textcoords="offset points", fontsize=9, zorder=6)
 
 
 def short_name(trial: Trial) -> str:

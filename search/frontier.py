@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.search.objective import Objective
 from dynosim.search.trial import Trial
-from dynosim.sim.workload.columns import FloatArray
 
 MIN_BULGE = 0.01
 """A knee stands out by 1 % of the frontier's normalised extent at least."""

@@ -93,6 +93,7 @@ class Owner:
 
     def _propose(self) -> Candidate | None:
         self._check_time()
+        self._collect(0)  # What ends while the next generation is proposed is on disk at once.
         if self._proposed - self._to_simulate > MAX_SCREENED_PER_TRIAL * (self.space.n_trials + 10):
             return None
         index = self.proposer.propose()
@@ -118,12 +119,14 @@ class Owner:
         """Waits for a generation, then tells it in order."""
         while any(c.deployment in self._waiting for c in generation):
             self._check_time()
-            left_s = None if self.deadline_s is None else self.deadline_s - time.monotonic()
-            for deployment, outcome in self.executor.collect(left_s):
-                self.simulated_here += 1
-                self._end(self._waiting.pop(deployment), outcome)
+            self._collect(None if self.deadline_s is None else self.deadline_s - time.monotonic())
         for candidate in generation:
             self.proposer.tell(candidate.index, self.trials[candidate.number])
+
+    def _collect(self, timeout_s: float | None) -> None:
+        for deployment, outcome in self.executor.collect(timeout_s):
+            self.simulated_here += 1
+            self._end(self._waiting.pop(deployment), outcome)
 
     def _end(self, candidate: Candidate, outcome: Outcome) -> None:
         trial = judge(

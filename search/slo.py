@@ -29,9 +29,13 @@ class Slo:
         return f"{self.statistic}_{self.kind}_ms"
 
     def violation(self, metrics: Mapping[str, float]) -> float:
-        """Returns the relative excess over the limit: ≤ 0 is kept, NaN counts as infinite."""
-        value = metrics.get(self.metric, math.nan)
-        return math.inf if math.isnan(value) else value / self.limit_ms - 1.0
+        """Returns the relative excess over the limit; ≤ 0 is kept.
+
+        NaN is kept: where every answer has one token there is no TPOT to miss. A metric that is
+        not reported at all is missed by infinity.
+        """
+        value = metrics.get(self.metric, math.inf)
+        return -1.0 if math.isnan(value) else value / self.limit_ms - 1.0
 
     def __str__(self) -> str:
         return f"{self.statistic} {LATENCIES[self.kind]} ≤ {self.limit_ms:g} ms"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynosim.sim.workload.columns import FloatArray
+from dynosim.hardware_models.arrays import FloatArray
 
 MIN_REQUESTS = 16
 """Fewer requests say nothing about a trend."""

@@ -65,7 +65,7 @@ def judge(
         reason, detail = "unstable_queue", _overload(outcome.metrics)
     elif reason is None and missed:
         reason = "slo"
-        detail = "; ".join(f"{s}: found {outcome.metrics[s.metric]:.4g} ms" for s in missed)
+        detail = "; ".join(f"{slo}: {_found(outcome.metrics, slo)}" for slo in missed)
     starts = outcome.reason is None and not undefined
     violations = {"runs": -1.0 if starts else NEVER_STARTS, "stable_queue": outcome.instability}
     for slo in slos:
@@ -90,6 +90,10 @@ def _overload(metrics: Mapping[str, float]) -> str:
         return text
     median_s, tail_s = (metrics[f"{name}_queue_ms"] / 1e3 for name in ("median", "p99"))
     return f"{text}: queue time {median_s:.3g} s in the median, {tail_s:.3g} s at p99"
+
+
+def _found(metrics: Mapping[str, float], slo: Slo) -> str:
+    return f"found {metrics[slo.metric]:.4g} ms" if slo.metric in metrics else "not reported"
 
 
 def _is_finite(metrics: Mapping[str, float], name: str) -> bool:

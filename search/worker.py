@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import traceback
+from multiprocessing.process import BaseProcess
 
 from dynosim.search.outcome import Evaluator, Outcome, Task
 from dynosim.sim.deployment import Deployment
@@ -36,15 +37,18 @@ def start_worker(evaluator: Evaluator, task: Task) -> None:
     global _job
     _job = (evaluator, task)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    # A killed parent cannot stop its workers, and they would wait on its queue for ever.
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+    if parent is None:
+        return
+    # A killed parent cannot stop its workers, and they would wait on its queue for ever.
+    if not parent.is_alive():
         os._exit(1)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def answer() -> None:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.quantiles import Progressions
 from dynosim.sim.results import ReplicaLog, RunResult
-from dynosim.sim.workload.columns import FloatArray
 
 PERCENTILES = (50, 90, 95, 99)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dynosim.sim.workload.columns import FloatArray
+from dynosim.hardware_models.arrays import FloatArray
 
 
 class Progressions:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.metrics import Metrics, request_latencies_s
 from dynosim.sim.results import RunResult
 from dynosim.sim.simulate import Simulation
-from dynosim.sim.workload.columns import FloatArray
 
 Json = dict[str, object]
+Columns = dict[str, list[int] | list[float | None]]
 
 # Names and order of `vllm bench serve` (0.33); ours follow under one key of their own.
 _STATISTICS = tuple(
@@ -73,11 +73,11 @@ def bench_document(
     return document
 
 
-def request_rows(result: RunResult) -> Iterator[Json]:
-    """Returns one row a request, in the workload's order; refused ones have null times."""
+def request_columns(result: RunResult) -> Columns:
+    """Returns what is written of each request, in the workload's order; None for no such time."""
     times = {f"{k}_ms": v * 1e3 for k, v in request_latencies_s(result).items()}
-    columns = {
-        "request": range(len(result.workload)),
+    return {
+        "request": list(range(len(result.workload))),
         "arrival_s": _rounded(result.sent_s),
         "input_tokens": result.workload.input_tokens.tolist(),
         "output_tokens": result.workload.output_tokens.tolist(),
@@ -86,9 +86,6 @@ def request_rows(result: RunResult) -> Iterator[Json]:
         "preemptions": result.preemptions.tolist(),
         **{name: _rounded(values) for name, values in times.items()},
     }
-    names = list(columns)
-    for row in zip(*columns.values(), strict=True):
-        yield dict(zip(names, row, strict=True))
 
 
 def _rounded(values: FloatArray) -> list[float | None]:
@@ -101,10 +98,12 @@ def write_json(path: Path, document: Json) -> None:
     _write_atomically(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def write_json_lines(path: Path, rows: Iterator[Json]) -> None:
-    """Writes one JSON object a line, whole or not at all."""
-    encode = json.JSONEncoder(allow_nan=False).encode
-    _write_atomically(path, "".join(f"{encode(row)}\n" for row in rows))
+def write_json_lines(path: Path, columns: Columns) -> None:
+    """Writes one JSON object for every row of ``columns``, whole or not at all."""
+    # Numbers are written as Python prints them, which is JSON; twice as fast as encoding rows.
+    line = "{" + ", ".join(f"{json.dumps(name)}: %s" for name in columns) + "}\n"
+    cells = (["null" if v is None else v for v in column] for column in columns.values())
+    _write_atomically(path, "".join(map(line.__mod__, zip(*cells, strict=True))))
 
 
 def _write_atomically(path: Path, text: str) -> None:

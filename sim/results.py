@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
-from dynosim.sim.workload.columns import FloatArray, IntArray, Workload
+from dynosim.sim.workload.columns import Workload
 
 
 @dataclass(frozen=True, kw_only=True)

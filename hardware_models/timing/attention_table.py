@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.timing import roofline
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid, DecodeRoof
-from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope, nearest_sites
+from dynosim.hardware_models.timing.interpolate import lower_envelope, nearest_sites
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.shapes import AttentionShape
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable

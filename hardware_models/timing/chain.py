@@ -56,21 +56,36 @@ def timing_source(gpu: Gpu, backend: str) -> TimingSource:
     first; rooflines at the efficiency of those kernels.
     """
     own = [s for factory in _registered if (s := factory(gpu, backend)) is not None]
-    tables = []
-    for i, home in enumerate(_homes(gpu)):
-        # Another GPU under another backend is too far: a roofline on own kernels comes closer.
-        others = [b for b in TABLE_BACKENDS if b != backend] if i == 0 else []
-        tables += [TableSource(gpu, home, b, home=b == backend) for b in (backend, *others)]
-    measured = Chain((*own, *tables))
+    home = _home(gpu)
+    if home is not None:
+        others = [b for b in TABLE_BACKENDS if b != backend]
+        own += [TableSource(gpu, home, b, home=b == backend) for b in (backend, *others)]
+    return Chain(own, lambda: _stand_ins(gpu, backend, home, own))
+
+
+def _stand_ins(
+    gpu: Gpu, backend: str, home: Gpu | None, own: list[TimingSource]
+) -> list[TimingSource]:
+    """Returns what prices ops that the GPU's own tables do not have."""
+    # Another GPU under another backend is too far: a roofline on own kernels comes closer.
+    kin = [g for g in _kin(gpu) if g != home]
+    tables: list[TimingSource] = [TableSource(gpu, g, backend, home=True) for g in kin]
     links = tuple(TableSource(gpu, g, backend, home=False) for g in _by_distance(gpu))
-    return Chain((*measured.sources, RooflineSource(gpu, measured, links)))
+    return [*tables, RooflineSource(gpu, Chain([*own, *tables]), links)]
 
 
-def _homes(gpu: Gpu) -> list[Gpu]:
-    """Returns the GPUs whose tables may stand in for ``gpu``, itself first if measured."""
-    first = gpu if gpu.tables else get_gpu(gpu.tables_nearest) if gpu.tables_nearest else None
-    kin = [g for g in _by_distance(gpu) if g != first and same_generation(g, gpu)]
-    return ([first] if first else []) + kin
+def _home(gpu: Gpu) -> Gpu | None:
+    """Returns the GPU whose tables are this one's own: itself, or the nearest that has any."""
+    if gpu.tables:
+        return gpu
+    if gpu.tables_nearest:
+        return get_gpu(gpu.tables_nearest)
+    return next(iter(_kin(gpu)), None)
+
+
+def _kin(gpu: Gpu) -> list[Gpu]:
+    """Returns the other GPUs with tables that run the same kernels, nearest first."""
+    return [g for g in _by_distance(gpu) if same_generation(g, gpu)]
 
 
 def _by_distance(gpu: Gpu) -> list[Gpu]:

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.timing import roofline
 from dynosim.hardware_models.timing.chain import on_change, timing_source
-from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.ops import AllReduce, Elementwise, Experts, Gemm, TokenOp
 from dynosim.hardware_models.timing.source import OpSource, Priced
 from dynosim.hardware_models.timing.weight_format import executed_format

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope
+from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.timing.interpolate import lower_envelope
 
 FAR_TOKENS = float(1 << 23)
 """Context that no model reaches: the last knot, so that every question is an interpolation."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynosim.hardware_models.timing.interpolate import FloatArray, held_line, nearest_sites
+from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.timing.interpolate import held_line, nearest_sites
 from dynosim.hardware_models.timing.tables import OpTable
 
 GemmRoof = Callable[[FloatArray, float, float], FloatArray]

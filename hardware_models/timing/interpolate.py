@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from dynosim.hardware_models.arrays import FloatArray, IndexArray
+
 Roof = Callable[[FloatArray], FloatArray]
 """Roofline seconds as a function of the one free axis, everything else fixed."""
 
@@ -36,7 +36,7 @@ def held_line(x: FloatArray, xs: FloatArray, ys: FloatArray, roof: Roof) -> Floa
 
 def nearest_sites(
     wanted: FloatArray, sites: FloatArray, count: int = NEAREST_SITES
-) -> tuple[NDArray[np.intp], FloatArray]:
+) -> tuple[IndexArray, FloatArray]:
     """Returns the nearest sites and their weights (summing to 1) by inverse squared distance.
 
     ``wanted`` has shape (axes,) and ``sites`` (sites, axes), all positive; distance is Euclidean

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope
+from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.timing.interpolate import lower_envelope
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.resolve import ResolvedEngine
@@ -15,7 +16,7 @@ from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
-from dynosim.hardware_models.timing.interpolate import FloatArray, lower_envelope
+from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.ops import Attention, ModelOps, State, TokenOp, decompose
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.source import OpSource

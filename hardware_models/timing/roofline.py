@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.gpus import Gpu
-from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.weight_format import WeightFormat
 

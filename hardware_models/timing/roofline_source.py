@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.timing import roofline
 from dynosim.hardware_models.timing.decode_grid import FAR_BATCH, FAR_TOKENS, DecodeGrid
-from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, TimingSource

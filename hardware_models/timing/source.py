@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, Literal, Protocol, TypeVar
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
-from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.tables import MissingTable
@@ -71,11 +72,22 @@ class TimingSource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class Chain:
-    """Asks several sources in order and returns the first answer."""
+    """Asks several sources in order and returns the first answer.
 
-    sources: tuple[TimingSource, ...]
+    ``rest`` makes the sources behind ``first``; it is called when none of those had an answer.
+    """
+
+    def __init__(
+        self, first: Sequence[TimingSource], rest: Callable[[], Sequence[TimingSource]] = tuple
+    ) -> None:
+        self._first_sources = first
+        self._rest = cache(rest)
+
+    def sources(self) -> Iterator[TimingSource]:
+        """Returns the sources in the order in which they are asked."""
+        yield from self._first_sources
+        yield from self._rest()
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
         return self._first(lambda s: s.gemm_s(m, n, k, dtype))
@@ -99,7 +111,7 @@ class Chain:
 
     def _first(self, ask: Callable[[TimingSource], Priced[T]]) -> Priced[T]:
         missing: list[str] = []
-        for source in self.sources:
+        for source in self.sources():
             try:
                 return ask(source)
             except MissingTable as reason:

@@ -7,11 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.timing import attention_table, roofline
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.gemm_sites import GemmSites
-from dynosim.hardware_models.timing.interpolate import FloatArray, held_line, nearest_sites
+from dynosim.hardware_models.timing.interpolate import held_line, nearest_sites
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance

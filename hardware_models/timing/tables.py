@@ -17,12 +17,20 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dynosim.hardware_models.arrays import (
+    AnyArray,
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    Int32Array,
+    IntArray,
+)
 
 TABLES_DIR = Path(__file__).resolve().parent.parent / "data" / "tables"
 
 Source = Literal["measured", "transferred"]
-Axis = NDArray[np.int64] | tuple[str, ...]
+Axis = IntArray | tuple[str, ...]
 
 SHARED_FAMILIES: Mapping[str, str] = MappingProxyType({"nccl": "nccl"})
 """Families that no serving backend owns, and the backend name they are stored under."""
@@ -108,10 +116,10 @@ class OpTable:
     rejected: str | None
     keys: tuple[str, ...]
     axes: tuple[Axis, ...]
-    index: NDArray[np.int32]
-    latency_s: NDArray[np.float64]
+    index: Int32Array
+    latency_s: FloatArray
     origins: tuple[Origin, ...] = ()
-    origin: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    origin: ByteArray = field(default_factory=lambda: np.zeros(0, np.uint8))
     """Per row, the position in ``origins``; empty where the rows share one unnamed origin."""
 
     def __len__(self) -> int:
@@ -121,7 +129,7 @@ class OpTable:
         """Returns the sorted values that ``key`` takes; :class:`MissingTable` for no such key."""
         return self.axes[self._position(key)]
 
-    def column(self, key: str) -> NDArray[Any]:
+    def column(self, key: str) -> AnyArray:
         """Returns the value of ``key`` in every row, shape (rows,)."""
         position = self._position(key)
         return np.asarray(self.axes[position])[self.index[:, position]]
@@ -139,7 +147,7 @@ class OpTable:
             raise MissingTable(f"{self.name}: no row with {asked}")
         return self._rows(keep, dropped=frozenset(equal))
 
-    def grid(self) -> NDArray[np.float64]:
+    def grid(self) -> FloatArray:
         """Returns the latencies in seconds on the full product of the axes, NaN where none."""
         dense = np.full([len(axis) for axis in self.axes], np.nan)
         dense[tuple(self.index.T)] = self.latency_s
@@ -163,7 +171,7 @@ class OpTable:
             raise MissingTable(f"{self.name}: no {key}={value}, only {known}")
         return int(found[0])
 
-    def _rows(self, keep: NDArray[np.bool_], dropped: frozenset[str]) -> OpTable:
+    def _rows(self, keep: BoolArray, dropped: frozenset[str]) -> OpTable:
         positions = [i for i, key in enumerate(self.keys) if key not in dropped]
         axes, columns = [], []
         for i in positions:
@@ -181,7 +189,7 @@ class OpTable:
         return _summarised(left, self.origin[keep]) if self.origins else left
 
 
-def _shrink(axis: Axis, column: NDArray[np.int32]) -> tuple[Axis, NDArray[np.int32]]:
+def _shrink(axis: Axis, column: Int32Array) -> tuple[Axis, Int32Array]:
     """Returns the axis without the values that no row uses, and the column in its terms."""
     used = np.bincount(column, minlength=len(axis)) > 0
     renumbered = (np.cumsum(used, dtype=np.int32) - 1)[column]
@@ -190,7 +198,7 @@ def _shrink(axis: Axis, column: NDArray[np.int32]) -> tuple[Axis, NDArray[np.int
     return _readonly(axis[used]), renumbered
 
 
-def _summarised(table: OpTable, origin: NDArray[np.uint8]) -> OpTable:
+def _summarised(table: OpTable, origin: ByteArray) -> OpTable:
     """Returns ``table`` with its provenance fields told from the origins that its rows have."""
     held = [table.origins[i] for i in np.unique(origin)]
     weakest: Source = "transferred" if any(o.source == "transferred" for o in held) else "measured"
@@ -209,7 +217,7 @@ def _joined(words: Any) -> str:
     return ", ".join(dict.fromkeys(word for word in words if word))
 
 
-def _readonly(array: NDArray[Any]) -> NDArray[Any]:
+def _readonly(array: AnyArray) -> AnyArray:
     array.setflags(write=False)
     return array
 
@@ -282,20 +290,20 @@ class _Columns:
     def __init__(self, raw: bytes, offset: int, rows: int) -> None:
         self.raw, self.offset, self.rows = raw, offset, rows
 
-    def _take(self, dtype: Any) -> NDArray[Any]:
+    def _take(self, dtype: Any) -> AnyArray:
         column = np.frombuffer(self.raw, dtype=dtype, count=self.rows, offset=self.offset)
         self.offset += column.nbytes
         return column
 
-    def index(self, axis_length: int) -> NDArray[np.int32]:
+    def index(self, axis_length: int) -> Int32Array:
         dtype: Any = np.dtype("u1" if axis_length <= 256 else "<u2")
         return np.cumsum(self._take(dtype), dtype=dtype).astype(np.int32)
 
-    def latency_s(self) -> NDArray[np.float64]:
+    def latency_s(self) -> FloatArray:
         low, high = self._take(np.uint8), self._take(np.uint8)
         zigzag = low.astype(np.int32) | (high.astype(np.int32) << 8)
         moves = (zigzag >> 1) ^ -(zigzag & 1)
-        latency_s: NDArray[np.float64] = np.exp2(np.cumsum(moves) / STEPS_PER_OCTAVE) * 1e-3
+        latency_s: FloatArray = np.exp2(np.cumsum(moves) / STEPS_PER_OCTAVE) * 1e-3
         return latency_s
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class _Cluster:
                 self._env,
                 Engine(spec.timer, limits, KvCache(spec.num_blocks, per_unit)),
                 self._on_finish,
+                lambda: self._horizon_s,
             )
             for _ in range(spec.replicas)
         ]
@@ -75,9 +77,12 @@ class _Cluster:
         self._prompts = workload.input_tokens.tolist()
         self._outputs = workload.output_tokens.tolist()
         self._send_s = workload.arrival_s.tolist()
+        self._slots = workload.max_concurrency or 0
         priority = workload.priority
         self._priorities = None if priority is None else priority.tolist()
         self._in_flight = 0
+        # Where answers make room for requests, an engine may not run ahead of the clock at all.
+        self._horizon_s = -math.inf
         self._backlog: deque[int] = deque()
 
     def _acceptable(self) -> list[int]:
@@ -98,30 +103,44 @@ class _Cluster:
         return np.flatnonzero(fits).tolist()
 
     def run(self) -> RunResult:
-        self._env.process(self._arrivals())
+        is_capped = self._workload.max_concurrency is not None
+        self._env.process(self._capped_arrivals() if is_capped else self._open_arrivals())
         self._env.run()
         for worker in self._workers:
             worker.engine.kv.check()
             assert worker.engine.kv.used_blocks == 0, "a finished run holds KV blocks"
         return self._recorder.result([w.engine.log for w in self._workers], self._spec.num_blocks)
 
-    def _arrivals(self) -> Generator[simpy.Event, None, None]:
-        """Sends every request at its time, or as the closed loop allows, if that is later."""
-        timeout = self._env.timeout
-        cap = self._workload.max_concurrency or len(self._workload)
+    def _open_arrivals(self) -> Generator[simpy.Event, None, None]:
+        """Brings every request to the router at its own time, whatever becomes of the others."""
+        now_s = 0.0
+        for index in self._accepted:
+            send_s = self._recorder.sent_s[index] = self._send_s[index]
+            arrival_s = send_s + self._spec.frontend_s
+            if arrival_s > now_s:
+                self._horizon_s = arrival_s
+                yield self._env.timeout(arrival_s - self._env.now)
+                now_s = arrival_s
+            self._route(index)
+        self._horizon_s = math.inf
+
+    def _capped_arrivals(self) -> Generator[simpy.Event, None, None]:
+        """Sends every request at its time, or when a slot of ``max_concurrency`` is free."""
         now_s = 0.0
         for index in self._accepted:
             send_s = self._send_s[index]
             if send_s > now_s:
-                yield timeout(send_s - self._env.now)
+                yield self._env.timeout(send_s - self._env.now)
                 now_s = send_s
-            if self._in_flight < cap:
-                self._send(index, now_s)
-            else:
-                self._backlog.append(index)
+            self._backlog.append(index)
+            self._send_next(now_s)
 
-    def _send(self, index: int, now_s: float) -> None:
+    def _send_next(self, now_s: float) -> None:
+        """Sends the oldest request that waits for a slot, if there is both."""
+        if not self._backlog or self._in_flight >= self._slots:
+            return
         self._in_flight += 1
+        index = self._backlog.popleft()
         self._recorder.sent_s[index] = now_s
         if self._spec.frontend_s > 0.0:
             arrival = self._env.timeout(self._spec.frontend_s, index)
@@ -146,8 +165,7 @@ class _Cluster:
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
         self._recorder.record(seq, time_s)
         self._in_flight -= 1
-        if self._backlog:
-            self._send(self._backlog.popleft(), time_s)
+        self._send_next(time_s)
 
 
 def prefix_units(workload: Workload, limits: EngineLimits) -> tuple[list[list[int]], int]:

@@ -32,8 +32,10 @@ class RunEnd(simpy.Event):
 class Worker:
     """Drives one engine. ``on_finish`` is called with each finished sequence and its end time.
 
-    One event ends each run. An arrival may cut a run short; the event of the old end is then
-    stale and recognised by its number.
+    An event ends each run that reaches the ``horizon``, the time before which nothing from
+    outside can concern the engine; runs that end before it follow each other without one
+    (conservative lookahead, Chandy and Misra 1979). An arrival may cut a run short; the event of
+    the old end is then stale and recognised by its number.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class Worker:
         env: simpy.Environment,
         engine: Engine,
         on_finish: Callable[[Sequence, float], None],
+        horizon: Callable[[], float],
     ) -> None:
         self.engine = engine
         self.outstanding = 0
         self._env = env
         self._on_finish = on_finish
+        self._horizon = horizon
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
@@ -71,12 +75,15 @@ class Worker:
         assert isinstance(event, RunEnd)
         if event.number != self._run_number:
             return
-        now_s = self._run_end_s
-        for seq in self.engine.end():
-            self.outstanding -= 1
-            self._on_finish(seq, now_s)
-        end_s = self.engine.begin(now_s)
-        if end_s is None:
-            self._is_busy = False
-        else:
-            self._end_run_at(end_s, _RUN_END)
+        engine = self.engine
+        horizon_s = self._horizon()
+        now_s: float | None = self._run_end_s
+        while now_s is not None:
+            for seq in engine.end():
+                self.outstanding -= 1
+                self._on_finish(seq, now_s)
+            now_s = engine.begin(now_s)
+            if now_s is not None and now_s >= horizon_s:
+                self._end_run_at(now_s, _RUN_END)
+                return
+        self._is_busy = False

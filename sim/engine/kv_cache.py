@@ -14,7 +14,7 @@ by the unit's own id, further ones by fresh ids. Full blocks that nobody else ca
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, deque
 
 
 class KvCache:
@@ -26,12 +26,14 @@ class KvCache:
     """
 
     __slots__ = (
-        "_anonymous_key",
+        "_at",
         "_cached",
         "_copies",
-        "_evictable",
+        "_free",
         "_fresh_id",
         "_head",
+        "_left",
+        "_queue",
         "_sharers",
         "_unit_of",
         "blocks_per_unit",
@@ -44,9 +46,14 @@ class KvCache:
         self.blocks_per_unit = blocks_per_unit
         self.free_blocks = num_blocks
         # Free blocks in the order in which they will be taken: `_head` that hold nothing findable,
-        # then the queue, whose keys are copies or negative serial numbers (full, but nameless).
+        # then the queue of what requests freed: numbers of full but nameless blocks, and lists of
+        # copies, the first from `_at` on. A copy that is held again leaves its place in the
+        # queue standing; `_left` counts such places, which all come before its next one.
         self._head = num_blocks
-        self._evictable: OrderedDict[int, int] = OrderedDict()
+        self._queue: deque[int | list[int]] = deque()
+        self._at = 0
+        self._free: set[int] = set()
+        self._left: dict[int, int] = {}
         # Units that can be found, held or not; and how many requests beyond one hold a copy.
         self._cached: set[int] = set()
         self._sharers: dict[int, int] = {}
@@ -54,7 +61,6 @@ class KvCache:
         # and the unit of each such copy.
         self._copies: dict[int, list[int]] = {}
         self._unit_of: dict[int, int] = {}
-        self._anonymous_key = -1
         self._fresh_id = 1 << 60
 
     @property
@@ -87,15 +93,17 @@ class KvCache:
 
     def evictable_hits(self, found: list[int], num_hits: int) -> int:
         """Returns the blocks of ``found[:num_hits]`` that are free now and would be taken back."""
-        return self.blocks_per_unit * sum(map(self._evictable.__contains__, found[:num_hits]))
+        return self.blocks_per_unit * sum(map(self._free.__contains__, found[:num_hits]))
 
     def hold(self, found: list[int], num_hits: int) -> None:
         """Takes the copies ``found[:num_hits]`` for one more request."""
-        evictable = self._evictable
+        free = self._free
+        left = self._left
         sharers = self._sharers
         for copy in found[:num_hits]:
-            if copy in evictable:
-                del evictable[copy]
+            if copy in free:
+                free.remove(copy)
+                left[copy] = left.get(copy, 0) + 1
                 self.free_blocks -= self.blocks_per_unit
             else:
                 sharers[copy] = sharers.get(copy, 0) + 1
@@ -138,14 +146,44 @@ class KvCache:
         """
         self.free_blocks -= num_blocks
         missing = num_blocks - self._head
-        if missing > 0:
-            pop = self._evictable.popitem
-            forget = self._forget if self._copies else self._cached.discard
-            while missing > 0:
-                key, blocks = pop(False)
-                forget(key)
-                missing -= blocks
+        queue = self._queue
+        while missing > 0:
+            entry = queue[0]
+            if isinstance(entry, int):
+                queue.popleft()
+                missing -= entry
+            else:
+                missing -= self._evict(entry, -(-missing // self.blocks_per_unit))
         self._head = -missing
+
+    def _evict(self, entry: list[int], at_most: int) -> int:
+        """Forgets up to ``at_most`` copies of the queue's first entry; returns their blocks."""
+        start = self._at
+        self._at = stop = start + at_most
+        if stop >= len(entry):
+            self._queue.popleft()
+            self._at = 0
+        evicted = entry[start:stop]
+        if self._left and not self._left.keys().isdisjoint(evicted):
+            evicted = [copy for copy in evicted if not self._was_left(copy)]
+        self._free.difference_update(evicted)
+        if self._copies:
+            for copy in evicted:
+                self._forget(copy)
+        else:
+            self._cached.difference_update(evicted)
+        return len(evicted) * self.blocks_per_unit
+
+    def _was_left(self, copy: int) -> bool:
+        """Whether a copy that comes up in the queue was held again since; uses up the place."""
+        places = self._left.get(copy)
+        if places is None:
+            return False
+        if places == 1:
+            del self._left[copy]
+        else:
+            self._left[copy] = places - 1
+        return True
 
     def _forget(self, key: int) -> None:
         """Makes an evicted copy unfindable; its unit too, if there is no other copy."""
@@ -165,18 +203,15 @@ class KvCache:
 
         The copies ``held[:num_named]`` are the first of the full blocks.
         """
-        evictable = self._evictable
         self._head += num_rest
         nameless = num_full - num_named * self.blocks_per_unit
         if nameless:
-            evictable[self._anonymous_key] = nameless
-            self._anonymous_key -= 1
-        if self._sharers and num_named:
-            own = self._unshare(held, num_named)
-        else:
-            own = held[:num_named]
-        own.reverse()
-        evictable.update(dict.fromkeys(own, self.blocks_per_unit))
+            self._queue.append(nameless)
+        own = self._unshare(held, num_named)
+        if own:
+            own.reverse()
+            self._queue.append(own)
+            self._free.update(own)
         self.free_blocks += num_rest + nameless + len(own) * self.blocks_per_unit
 
     def _unshare(self, held: list[int], num_named: int) -> list[int]:
@@ -207,13 +242,17 @@ class KvCache:
 
     def check(self) -> None:
         """Raises AssertionError unless every block is either held or free exactly once."""
-        queued = sum(self._evictable.values())
+        nameless = sum(entry for entry in self._queue if isinstance(entry, int))
+        queued = nameless + len(self._free) * self.blocks_per_unit
         assert self._head + queued == self.free_blocks, "free blocks do not add up"
         assert 0 <= self.free_blocks <= self.num_blocks, "more blocks than there are"
-        for key in self._evictable:
-            unit = self._unit_of.get(key, key)
-            assert key < 0 or unit in self._cached, "a free unit cannot be found"
-            assert key not in self._sharers, "a held unit is in the eviction queue"
+        places = Counter(c for e in self._queue if isinstance(e, list) for c in e)
+        if self._queue and isinstance(self._queue[0], list):
+            places -= Counter(self._queue[0][: self._at])
+        assert places == Counter(self._free) + Counter(self._left), "the queue has other copies"
+        for copy in self._free:
+            assert self._unit_of.get(copy, copy) in self._cached, "a free unit cannot be found"
+            assert copy not in self._sharers, "a held unit is in the eviction queue"
         for unit, copies in self._copies.items():
             assert copies, "a unit without copies is kept"
             assert unit in self._cached, "a unit with copies cannot be found"

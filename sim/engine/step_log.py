@@ -6,10 +6,8 @@ from array import array
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 
 
 class StepLog:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.workload.columns import FloatArray
 
 
 def paced_arrivals(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.workload.columns import FloatArray
 from dynosim.sim.workload.trace_file import TraceFile
 
 

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError, unknown_name
-from dynosim.sim.workload.columns import IntArray
 
 RangeConvention = Literal["vllm", "inferencex"]
 

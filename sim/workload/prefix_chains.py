@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from dynosim.sim.workload.columns import IntArray
+    from dynosim.hardware_models.arrays import IntArray
 
 # Where ids are at most this many times as wide as there are ids, a table indexed by id is
 # cheaper than sorting them.

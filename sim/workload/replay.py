@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.random_streams import stream
-from dynosim.sim.workload.columns import FloatArray, IntArray, Workload
+from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.prefix_chains import cut_rows, is_chained, offsets_of, rechain, take_rows
 from dynosim.sim.workload.trace_rows import NS_PER_S, TraceRows
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.workload.columns import FloatArray, IntArray
 from dynosim.sim.workload.prefix_chains import offsets_of
 
 

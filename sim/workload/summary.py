@@ -9,7 +9,8 @@ import numpy as np
 from dynosim.sim.workload.prefix_chains import is_chained
 
 if TYPE_CHECKING:
-    from dynosim.sim.workload.columns import IntArray, Workload
+    from dynosim.hardware_models.arrays import IntArray
+    from dynosim.sim.workload.columns import Workload
 
 
 def problems(load: Workload) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.random_streams import stream
 from dynosim.sim.workload.arrivals import paced_arrivals
-from dynosim.sim.workload.columns import IntArray, Workload
+from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.lengths import (
     empirical_lengths,
     fixed_lengths,

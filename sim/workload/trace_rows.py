@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.workload.columns import FloatArray, IntArray
 
 NS_PER_S = 1_000_000_000
 # Beyond these a number is no longer exact as a double, or no longer fits 64-bit nanoseconds.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu, get_gpu
 from dynosim.hardware_models.timing import roofline
@@ -13,7 +14,6 @@ from dynosim.hardware_models.timing.chain import (
     timing_source,
     unregister_source,
 )
-from dynosim.hardware_models.timing.interpolate import FloatArray
 from dynosim.hardware_models.timing.roofline_source import RooflineSource
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import Chain, OpSource, Priced, TimingSource

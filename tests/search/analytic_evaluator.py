@@ -39,13 +39,16 @@ def fragile(deployment: Deployment, task: Task) -> Outcome:
     return analytic(deployment, task)
 
 
-def slow(deployment: Deployment, task: Task) -> Outcome:
-    """As :func:`analytic`, 50 ms a call, and notes each call in the folder that a test names."""
-    time.sleep(0.05)
-    notes = os.environ.get("DYNOSIM_TEST_CALLS")
-    if notes:
-        with Path(notes).open("a") as file:
-            file.write(f"{deployment!r}\n")
+def noted(deployment: Deployment, task: Task) -> Outcome:
+    """As :func:`analytic`; notes each call in a file, and after 25 calls hangs while told to.
+
+    ``DYNOSIM_TEST_CALLS`` names the file; a file beside it called ``hold`` makes calls hang.
+    """
+    calls = Path(os.environ["DYNOSIM_TEST_CALLS"])
+    with calls.open("a") as file:
+        file.write(f"{deployment!r}\n")
+    if calls.with_name("hold").exists() and len(calls.read_text().splitlines()) > 25:
+        time.sleep(60)
     return analytic(deployment, task)
 
 

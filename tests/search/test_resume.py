@@ -22,13 +22,13 @@ from dynosim.sim.deployment import Deployment
 
 SCRIPT = """
 import sys
-from analytic_evaluator import screen, slow
+from analytic_evaluator import noted, screen
 from dynosim.search import load_space, search
 
 if __name__ == "__main__":
     result = search(
         sys.argv[1], output_dir=sys.argv[2], workers=int(sys.argv[3]), resume=True,
-        evaluator=slow, screen=screen,
+        evaluator=noted, screen=screen,
     )
     sys.exit(130 if result.ending == "interrupted" else 0)
 """
@@ -41,7 +41,7 @@ tensor_parallel_size: [1, 2, 4, 8]
 replicas: [1, 2, 3, 4, 6, 8]
 max_num_seqs: {min: 8, max: 1024, log: true}
 max_num_batched_tokens: {min: 512, max: 32768, log: true}
-n_trials: 60
+n_trials: 48
 workload: {num_prompts: 20, request_rate: 2.0}
 """
 
@@ -57,7 +57,8 @@ def space_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which every simulation of the subprocesses is noted."""
+    """The file in which every simulation of the subprocesses is noted; they hang after 25."""
+    (tmp_path / "hold").touch()
     path = tmp_path / "calls.txt"
     monkeypatch.setenv("DYNOSIM_TEST_CALLS", str(path))
     return path
@@ -77,7 +78,7 @@ def start(space_file: Path, folder: Path, workers: int) -> subprocess.Popen[byte
 def wait_for_trials(folder: Path, number: int) -> None:
     journal = folder / "study.journal"
     deadline_s = time.monotonic() + 60
-    while not journal.exists() or journal.read_bytes().count(b'"outcome"') < number:
+    while not journal.exists() or journal.read_bytes().count(b'"metrics":{"') < number:
         assert time.monotonic() < deadline_s, "the search makes no progress"
         time.sleep(0.01)
 
@@ -97,19 +98,18 @@ def test_a_killed_search_resumes_to_the_same_frontier(
 ) -> None:
     folder = tmp_path / "killed"
     process = start(space_file, folder, workers)
-    wait_for_trials(folder, 40)
+    wait_for_trials(folder, 24)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (folder / "frontier.csv").exists()
-    done_before = calls.read_text().splitlines()
+    calls.with_name("hold").unlink()
 
     assert start(space_file, folder, workers).wait() == 0
     undisturbed(space_file, tmp_path / "undisturbed")
     assert contents(folder) == contents(tmp_path / "undisturbed")
-    # Only what was in flight when the process died is simulated again.
+    # Only what was in flight when the process died is simulated again (and what ended that moment).
     done = calls.read_text().splitlines()
-    assert len(done) - len(set(done)) <= workers
-    assert len(done_before) >= 10
+    assert len(done) - len(set(done)) <= workers + 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -119,14 +119,15 @@ def test_ctrl_c_keeps_what_is_done(
 ) -> None:
     folder = tmp_path / "interrupted"
     process = start(space_file, folder, workers)
-    wait_for_trials(folder, 40)
+    wait_for_trials(folder, 24)
     os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to the whole group.
     assert process.wait() == 130
     rows = (folder / "trials.csv").read_text().splitlines()
-    assert len(rows) > 40
+    assert len(rows) > 24
     assert (folder / "frontier.csv").exists()
     assert (folder / "frontier.png").exists()
 
+    calls.with_name("hold").unlink()
     assert start(space_file, folder, workers).wait() == 0
     undisturbed(space_file, tmp_path / "undisturbed")
     assert contents(folder) == contents(tmp_path / "undisturbed")

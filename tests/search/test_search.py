@@ -8,7 +8,7 @@ import pytest
 from analytic_evaluator import analytic, fragile, screen
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.search import search
+from dynosim.search import parse_space, search
 from dynosim.search.result import SearchResult
 from dynosim.search.space import SearchSpace
 
@@ -96,8 +96,6 @@ def test_another_seed_tries_other_candidates(large_space: SearchSpace) -> None:
 
 
 def test_slos_are_constraints(small_space: SearchSpace, small_values: dict[str, object]) -> None:
-    from dynosim.search import parse_space
-
     space = parse_space({**small_values, "slos": {"ttft": {"p99": 400}}})
     result = run(space)
     missed = [t for t in result.trials if t.reason == "slo"]
@@ -105,6 +103,16 @@ def test_slos_are_constraints(small_space: SearchSpace, small_values: dict[str, 
     assert all(t.metrics["p99_ttft_ms"] > 400 for t in missed)
     assert all(t.metrics["p99_ttft_ms"] <= 400 for t in result.trials if t.is_feasible)
     assert "p99 TTFT ≤ 400 ms: found 614.4 ms" in {t.detail for t in missed}
+
+
+def test_a_bounded_metric_that_an_evaluator_does_not_report_is_missed(
+    small_values: dict[str, object],
+) -> None:
+    space = parse_space({**small_values, "slos": {"e2el": 400}})
+    result = run(space)
+    assert result.reasons["slo"] > 0
+    assert not result.frontier
+    assert "p99 E2E latency ≤ 400 ms: not reported" in {t.detail for t in result.trials}
 
 
 def test_a_candidate_that_raises_is_a_failed_trial_with_its_traceback(
@@ -124,8 +132,6 @@ def test_a_candidate_that_raises_is_a_failed_trial_with_its_traceback(
 def test_a_candidate_that_kills_its_worker_is_a_failed_trial(
     small_values: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dynosim.search import parse_space
-
     monkeypatch.setenv("DYNOSIM_TEST_KILL", "1")
     space = parse_space(
         {**small_values, "backend": "vllm", "replicas": 1, "max_num_seqs": [32, 128]}

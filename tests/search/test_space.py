@@ -192,6 +192,7 @@ def test_violation_is_the_relative_excess() -> None:
     slo = Slo("ttft", "p99", 200.0)
     assert slo.violation({"p99_ttft_ms": 300.0}) == 0.5
     assert slo.violation({"p99_ttft_ms": 200.0}) == 0.0
+    assert slo.violation({"p99_ttft_ms": float("nan")}) == -1.0
     assert slo.violation({}) == float("inf")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.search.stability import instability
-from dynosim.sim.workload.columns import FloatArray
 
 
 def single_server(arrival_s: FloatArray, service_s: FloatArray) -> tuple[FloatArray, FloatArray]:

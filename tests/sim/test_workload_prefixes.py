@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.workload.columns import IntArray, Workload
+from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.prefix_chains import (
     cut_rows,
     is_chained,

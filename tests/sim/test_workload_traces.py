@@ -83,7 +83,7 @@ def test_an_outside_package_may_bring_a_format(
     outside = ModuleType("mine")
     vars(outside).update(EXPECTS="mine first", sniff=lambda head: head == "mine", read=rows)
     points = [SimpleNamespace(name="mine", load=lambda: outside)]
-    monkeypatch.setattr("dynosim.hardware_models.registry.entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     assert rows_of(read(tmp_path, "mine\n")) == [(0.0, 1, 3), (2.0, 2, 4)]
     assert rows_of(read(tmp_path, "mine\n", format="mine")) == [(0.0, 1, 3), (2.0, 2, 4)]
 

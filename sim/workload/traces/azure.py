@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.workload.columns import IntArray
 from dynosim.sim.workload.csv_table import CsvTable, has_columns, read_table
 from dynosim.sim.workload.trace_file import TraceFile
 from dynosim.sim.workload.trace_rows import TraceRows, token_column

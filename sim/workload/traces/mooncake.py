@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.workload.columns import FloatArray, IntArray
 from dynosim.sim.workload.prefix_chains import offsets_of
 from dynosim.sim.workload.trace_file import TraceFile
 from dynosim.sim.workload.trace_rows import TraceRows, arrival_column, token_column

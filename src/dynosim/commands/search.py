@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -82,6 +83,7 @@ def search_command(
     debug: Debug = False,
 ) -> int:
     """Search a space of deployments for the latency-versus-throughput Pareto frontier."""
+    gc.enable()
     settled = settle(space, n_trials=n_trials, seed=seed)
     if dry_run:
         print("\n".join(plan_only(settled).lines(workers or os.cpu_count() or 1)))

@@ -13,7 +13,7 @@ from dynosim.outputs import check_writable
 from dynosim.question import read_question
 from dynosim.search.stability import instability
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.result_files import bench_document, request_rows, write_json, write_json_lines
+from dynosim.sim.result_files import bench_document, request_columns, write_json, write_json_lines
 from dynosim.sim.simulate import Simulation, simulate
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -77,7 +77,7 @@ def simulate_command(
         )
         write_json(json, document)
     if requests_jsonl is not None:
-        write_json_lines(requests_jsonl, request_rows(simulation.result))
+        write_json_lines(requests_jsonl, request_columns(simulation.result))
     print(summary(simulation, metrics, question.workload, question.goodput_ms))
     for warning in _warnings(simulation):
         print_note(f"warning: {warning}", quiet=quiet)

@@ -1,0 +1,1 @@
+"""Fits of model coefficients to measurements, each with its held-out error."""
