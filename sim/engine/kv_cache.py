@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+# Fewer places than this are not worth a pass over the queue.
+_FEW_PLACES = 1000
+
 
 class KvCache:
     """Block accounting of one engine replica.
@@ -33,6 +36,7 @@ class KvCache:
         "_fresh_id",
         "_head",
         "_left",
+        "_num_left",
         "_queue",
         "_sharers",
         "_unit_of",
@@ -54,6 +58,7 @@ class KvCache:
         self._at = 0
         self._free: set[int] = set()
         self._left: dict[int, int] = {}
+        self._num_left = 0
         # Units that can be found, held or not; and how many requests beyond one hold a copy.
         self._cached: set[int] = set()
         self._sharers: dict[int, int] = {}
@@ -100,6 +105,7 @@ class KvCache:
         free = self._free
         left = self._left
         sharers = self._sharers
+        num_free = len(free)
         for copy in found[:num_hits]:
             if copy in free:
                 free.remove(copy)
@@ -107,6 +113,7 @@ class KvCache:
                 self.free_blocks -= self.blocks_per_unit
             else:
                 sharers[copy] = sharers.get(copy, 0) + 1
+        self._num_left += num_free - len(free)
 
     def register(self, units: list[int], held: list[int], start: int, stop: int) -> list[int]:
         """Makes ``units[start:stop]``, held and computed by one request, findable by others.
@@ -179,6 +186,7 @@ class KvCache:
         places = self._left.get(copy)
         if places is None:
             return False
+        self._num_left -= 1
         if places == 1:
             del self._left[copy]
         else:
@@ -212,7 +220,20 @@ class KvCache:
             own.reverse()
             self._queue.append(own)
             self._free.update(own)
+            if self._num_left > 2 * len(self._free) + _FEW_PLACES:
+                self._drop_left_places()
         self.free_blocks += num_rest + nameless + len(own) * self.blocks_per_unit
+
+    def _drop_left_places(self) -> None:
+        """Drops the places that were left, of which a pool that never fills would gather many."""
+        kept: deque[int | list[int]] = deque()
+        for entry in self._queue:
+            if isinstance(entry, int):
+                kept.append(entry)
+            elif places := [copy for copy in entry[self._at :] if not self._was_left(copy)]:
+                kept.append(places)
+            self._at = 0
+        self._queue = kept
 
     def _unshare(self, held: list[int], num_named: int) -> list[int]:
         """Gives up ``held[:num_named]``; returns the copies that nobody else holds, in order."""
@@ -250,6 +271,7 @@ class KvCache:
         if self._queue and isinstance(self._queue[0], list):
             places -= Counter(self._queue[0][: self._at])
         assert places == Counter(self._free) + Counter(self._left), "the queue has other copies"
+        assert self._num_left == sum(self._left.values()), "left places are miscounted"
         for copy in self._free:
             assert self._unit_of.get(copy, copy) in self._cached, "a free unit cannot be found"
             assert copy not in self._sharers, "a held unit is in the eviction queue"

@@ -239,11 +239,12 @@ class VllmScheduler:
 
     def _name_units(self, seq: Sequence, chunk: int) -> None:
         """Lets others find the prefix units that the coming step completes, from now on."""
-        if not self._limits.enable_prefix_caching:
+        units = seq.units
+        if seq.named == len(units) or not self._limits.enable_prefix_caching:
             return
-        complete = min((seq.computed + chunk) // self._unit_tokens, len(seq.units))
+        complete = min((seq.computed + chunk) // self._unit_tokens, len(units))
         if complete > seq.named:
-            seq.held = self.kv.register(seq.units, seq.held, seq.named, complete)
+            seq.held = self.kv.register(units, seq.held, seq.named, complete)
             seq.named = complete
 
     # --- leaving ------------------------------------------------------------------------------
