@@ -52,6 +52,10 @@ class EngineArgs:
     """Reuse the KV cache of prompt beginnings seen before."""
     enable_chunked_prefill: bool = True
     """Split long prompts over several steps."""
+    scheduling_policy: str | None = None
+    """Order in which waiting requests enter; by default the backend's own."""
+    long_prefill_token_threshold: Annotated[int, Ge(0)] = 0
+    """At most this many tokens of one prompt in a step; 0 is no bound."""
     num_gpu_blocks_override: Positive | None = None
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None

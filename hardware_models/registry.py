@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,20 @@ def _entries(package: str) -> list[EntryPoint]:
     return list(entry_points(group=package))
 
 
+@lru_cache(maxsize=32)
+def own_names(package: str) -> frozenset[str]:
+    """Returns the names of the package's own public modules."""
+    folder = importlib.import_module(package)
+    public = {m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_")}
+    return frozenset(public - {"base"})
+
+
 def module_names(package: str) -> list[str]:
     """Returns the names registered in ``package``: its public modules, and entry points.
 
     The entry-point group has the package's dotted name; each entry point is a module.
     """
-    folder = importlib.import_module(package)
-    own = {m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_")}
-    return sorted(own - {"base"} | {e.name for e in _entries(package)})
+    return sorted(own_names(package) | {e.name for e in _entries(package)})
 
 
 def find_module(package: str, kind: str, name: str) -> ModuleType:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
@@ -15,6 +16,8 @@ from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
+
+_SCHEDULERS = "dynosim.sim.engine.schedulers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,12 @@ def cluster_spec(
     assert args.max_num_seqs is not None, "unresolved engine"
     assert args.max_num_batched_tokens is not None, "unresolved engine"
     assert args.max_model_len is not None, "unresolved engine"
+    backend = engine.backend.name
+    scheduler = scheduler_name(backend)
     limits = EngineLimits(
+        scheduler=scheduler,
+        scheduling_policy=_policy(scheduler, args.scheduling_policy),
+        long_prefill_token_threshold=args.long_prefill_token_threshold,
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
         block_size=args.block_size,
@@ -112,9 +120,23 @@ def cluster_spec(
     return ClusterSpec(
         timer=timer,
         limits=limits,
-        num_blocks=memory.num_gpu_blocks,
+        # One of vLLM's blocks is its null block, which no request gets.
+        num_blocks=memory.num_gpu_blocks - (backend == "vllm"),
         max_model_len=args.max_model_len,
         replicas=deployment.replicas,
         router=deployment.router,
         frontend_s=engine.backend.frontend_s,
     )
+
+
+def scheduler_name(backend: str) -> str:
+    """Returns whose scheduler forms the batches of ``backend``: vLLM's where it has none here."""
+    return backend if backend in own_names(_SCHEDULERS) else "vllm"
+
+
+def _policy(scheduler: str, asked: str | None) -> str:
+    policies: tuple[str, ...] = find_module(_SCHEDULERS, "scheduler", scheduler).POLICIES
+    policy = policies[0] if asked is None else asked.replace("-", "_")
+    if policy not in policies:
+        raise unknown_name("scheduling policy", policy, policies, where="scheduling_policy")
+    return policy

@@ -16,7 +16,6 @@ from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.engine import Engine, EngineLimits
-from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.random_streams import stream
@@ -66,7 +65,7 @@ class _Cluster:
         self._workers = [
             Worker(
                 self._env,
-                Engine(spec.timer, limits, KvCache(spec.num_blocks, per_unit)),
+                Engine(spec.timer, limits, spec.num_blocks, per_unit),
                 self._on_finish,
                 lambda: self._horizon_s,
             )

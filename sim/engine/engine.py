@@ -1,21 +1,20 @@
 """Continuous batching of one replica: runs batches on a clock, leaps over decodes, keeps a log.
 
-Who is in a batch is the scheduler's business (:mod:`dynosim.sim.engine.vllm_scheduler`).
+Who is in a batch is the scheduler's business (:mod:`dynosim.sim.engine.schedulers`).
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from operator import attrgetter
 
+from dynosim.hardware_models.registry import find_module
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.schedulers.base import Scheduler, WaitingQueue
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
-from dynosim.sim.engine.vllm_scheduler import VllmScheduler
-from dynosim.sim.engine.waiting_queue import PriorityQueue
 
 __all__ = ["Engine", "EngineLimits"]
 
@@ -33,7 +32,6 @@ class Engine:
 
     __slots__ = (
         "_limits",
-        "_may_overtake",
         "_run_dt_s",
         "_run_growth_s",
         "_run_start_s",
@@ -46,16 +44,18 @@ class Engine:
         "waiting",
     )
 
-    def __init__(self, timer: Timer, limits: EngineLimits, kv: KvCache) -> None:
-        self.kv = kv
+    def __init__(
+        self, timer: Timer, limits: EngineLimits, num_blocks: int, blocks_per_unit: int = 1
+    ) -> None:
         self.log = StepLog()
-        self._scheduler = VllmScheduler(limits, kv, self.log)
-        self.waiting: deque[Sequence] | PriorityQueue = self._scheduler.waiting
+        module = find_module("dynosim.sim.engine.schedulers", "scheduler", limits.scheduler)
+        scheduler: Scheduler = module.make(limits, num_blocks, blocks_per_unit, self.log)
+        self._scheduler = scheduler
+        self.kv: KvCache = scheduler.kv
+        self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
         self._timer = timer
         self._limits = limits
-        # Whether a request may enter before one that arrived earlier.
-        self._may_overtake = limits.scheduling_policy == "priority"
         self._run_start_s = 0.0
         self._run_dt_s = 0.0
         self._run_growth_s = 0.0
@@ -124,7 +124,7 @@ class Engine:
         # A request that arrives behind a blocked queue, or with no slot free, changes nothing.
         self.is_interruptible = (
             steps > 1
-            and (self._may_overtake or not self.waiting)
+            and (scheduler.may_overtake or not self.waiting)
             and len(scheduler.running) < self._limits.max_num_seqs
         )
         return self._time_after(steps)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
     """Scheduling limits of one replica; ``max_run`` = 1 steps instead of leaping.
+
+    ``scheduler`` names a module of :mod:`dynosim.sim.engine.schedulers`, ``scheduling_policy`` one
+    of its policies.
 
     ``long_prefill_token_threshold`` bounds a prompt's tokens in one step, 0 for no bound.
     ``watermark`` is the fraction of KV blocks that entering requests leave free.
@@ -21,7 +23,8 @@ class EngineLimits:
     block_size: int = 16
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
-    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    scheduler: str = "vllm"
+    scheduling_policy: str = "fcfs"
     long_prefill_token_threshold: int = 0
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True

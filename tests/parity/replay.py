@@ -14,7 +14,6 @@ import numpy as np
 
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.engine.engine import Engine, EngineLimits
-from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
@@ -130,8 +129,8 @@ def with_block_units(record: Record) -> Record:
 def our_steps(record: Record) -> Iterator[Step]:
     """Yields the engine's own steps for a recorded workload."""
     limits = engine_limits(record, max_run=1)
-    kv = KvCache(record["options"]["num_blocks"], record["unit_tokens"] // limits.block_size)
-    engine = Engine(UnitTimer(), limits, kv)
+    per_unit = record["unit_tokens"] // limits.block_size
+    engine = Engine(UnitTimer(), limits, record["options"]["num_blocks"], per_unit)
     arrivals = record["arrival_step"]
     now, arrived, unfinished = 0, 0, 0
     while arrived < len(arrivals) or unfinished:
@@ -145,8 +144,8 @@ def our_steps(record: Record) -> Iterator[Step]:
         unfinished -= len(step.finished)
         yield step
         now += 1
-    kv.check()
-    assert kv.used_blocks == 0
+    engine.kv.check()
+    assert engine.kv.used_blocks == 0
 
 
 def _sequence(record: Record, index: int) -> Sequence:

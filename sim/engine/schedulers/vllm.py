@@ -22,9 +22,12 @@ from collections import deque
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.waiting_queue import PriorityQueue
+
+POLICIES = ("fcfs", "priority")
 
 _UNBOUNDED = 1 << 60
 
@@ -48,6 +51,7 @@ class VllmScheduler:
         "chunks",
         "decoding",
         "kv",
+        "may_overtake",
         "num_preemptions",
         "prefilling",
         "running",
@@ -63,7 +67,7 @@ class VllmScheduler:
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
-        self._is_priority = limits.scheduling_policy == "priority"
+        self._is_priority = self.may_overtake = limits.scheduling_policy == "priority"
         self.waiting: deque[Sequence] | PriorityQueue = (
             PriorityQueue() if self._is_priority else deque()
         )
@@ -298,3 +302,8 @@ class VllmScheduler:
     def _free(self, seq: Sequence) -> None:
         num_full = seq.computed // self._block_size if self._limits.enable_prefix_caching else 0
         self.kv.release(seq.held, seq.named, num_full, seq.blocks - num_full)
+
+
+def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:
+    """Returns vLLM's scheduler over a pool of ``num_blocks``."""
+    return VllmScheduler(limits, KvCache(num_blocks, blocks_per_unit), log)

@@ -1,0 +1,52 @@
+"""What the engine asks of a scheduler."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.kv_cache import KvCache
+from dynosim.sim.engine.sequence import Sequence
+
+
+class WaitingQueue(Protocol):
+    """Requests that have arrived and not entered; a deque is one."""
+
+    def append(self, seq: Sequence, /) -> None:
+        """Adds a request that has just arrived."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class Scheduler(Protocol):
+    """Forms the batch of each step, and frees what finished requests held.
+
+    After ``schedule`` the batch is every sequence of ``decoding``, one token each, whose KV blocks
+    for the step are taken from ``kv``, and ``chunks`` of prompts. ``prefilling`` are the running
+    sequences that are not decoding. ``may_overtake`` says whether a request that arrives while
+    others wait might enter before them; where it may not, a queue that cannot move hides arrivals.
+    """
+
+    kv: KvCache
+    running: dict[int, Sequence]
+    prefilling: list[Sequence]
+    decoding: DecodeSet
+    chunks: list[tuple[Sequence, int]]
+    may_overtake: bool
+
+    @property
+    def waiting(self) -> WaitingQueue:
+        """The requests that have not entered."""
+        ...
+
+    def schedule(self, now_s: float, /) -> bool:
+        """Forms the next batch; returns whether anyone was preempted for it.
+
+        The batch is empty only when there is no work.
+        """
+        ...
+
+    def finish(self, seq: Sequence, /) -> None:
+        """Lets go of a sequence that has all its tokens."""
+        ...
