@@ -169,7 +169,7 @@ class Engine:
         decoding = scheduler.decoding
         kv = self.kv
         if steps > 1:
-            kv.take(decoding.blocks_needed(steps) - decoding.blocks_for_step())
+            kv.take_steps(decoding, steps)
         log = self.log.pause if scheduler.decodes_pause else self.log.run
         log(
             self._run_start_s,
