@@ -56,6 +56,10 @@ class EngineArgs:
     """Order in which waiting requests enter; by default the backend's own."""
     long_prefill_token_threshold: Annotated[int, Ge(0)] = 0
     """At most this many tokens of one prompt in a step; 0 is no bound."""
+    enable_mixed_chunk: bool = False
+    """Let decodes take part in prefill batches (sglang; others always do)."""
+    schedule_conservativeness: Annotated[float, Ge(0)] = 1.0
+    """How much room entering requests leave for outputs to come (sglang)."""
     num_gpu_blocks_override: Positive | None = None
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None
