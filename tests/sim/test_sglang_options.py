@@ -13,12 +13,12 @@ from dynosim.sim.simulate import Simulation, simulate
 from workloads import workload
 
 
-def run(backend: str = "sglang", **options: Any) -> Simulation:
+def run(backend: str = "sglang", outputs: int = 60, **options: Any) -> Simulation:
     deployment = Deployment(model="Qwen/Qwen3-8B", gpu="H100", backend=backend, **options)
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(0.05, 60))
     ids = [[7, 8, 9] if i % 2 else [1000 + 3 * i + j for j in range(3)] for i in range(60)]
-    load = workload(arrivals.tolist(), [1600] * 60, [60] * 60, ids, block=512)
+    load = workload(arrivals.tolist(), [1600] * 60, [outputs] * 60, ids, block=512)
     return simulate(deployment, load)
 
 
@@ -37,10 +37,12 @@ def test_mixed_chunks_leave_no_pauses_and_shorten_the_tail_of_itl() -> None:
 
 
 def test_conservativeness_decides_how_many_run_at_once() -> None:
-    few_blocks: dict[str, int] = {"num_gpu_blocks_override": 400, "max_model_len": 2000}
-    careful = run(schedule_conservativeness=1.4, **few_blocks).metrics()
-    daring = run(schedule_conservativeness=0.0, **few_blocks).metrics()
-    assert daring["mean_queue_ms"] < careful["mean_queue_ms"]
+    # 7,200 tokens hold four prompts of 1,600, but of 2,000 with their outputs only three.
+    small = {"outputs": 400, "num_gpu_blocks_override": 450, "max_model_len": 2000}
+    small |= {"enable_prefix_caching": False}
+    careful = run(schedule_conservativeness=1.4, **small).result.replicas[0].steps
+    daring = run(schedule_conservativeness=0.0, **small).result.replicas[0].steps
+    assert (careful.running.max(), daring.running.max()) == (3, 4)
 
 
 def test_other_backends_have_no_such_options() -> None:
