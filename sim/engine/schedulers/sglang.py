@@ -237,8 +237,7 @@ class SglangScheduler:
         limit = -(-most // kv.blocks_per_unit)
         node, num_units, num_blocks = kv.match(seq.units, lease, limit)
         if num_blocks > most:
-            idle_blocks = kv.free_blocks - kv.idle_blocks(node)
-            if not idle_blocks:
+            if kv.free_blocks == kv.idle_blocks(node):
                 # Holding the last unit would leave no block to compute its last token in.
                 return kv.match(seq.units, lease, num_units - 1)
             num_blocks = most
