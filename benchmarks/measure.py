@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import resource
 import time
@@ -67,7 +68,7 @@ def measure(name: str, argument: str, *, peer_law: bool = False) -> Measurement:
     at.append(time.process_time())
     metrics = summarize(result)
     at.append(time.process_time())
-    setup_s, run_s, metrics_s = (b - a for a, b in zip(at, at[1:], strict=False))
+    setup_s, run_s, metrics_s = (b - a for a, b in itertools.pairwise(at))
     return Measurement(
         requests=len(case[1]),
         setup_s=setup_s,

@@ -153,8 +153,8 @@ def _same_law(compared: Comparison) -> list[str]:
     if ours is None or theirs is None:
         return []
     rows = [
-        [NAMES[name], f"{ours[name]:,.1f}", f"{theirs[name]:,.1f}", f"{ours[name] / theirs[name]:.3f}"]
-        for name in NAMES
+        [label, f"{ours[name]:,.1f}", f"{theirs[name]:,.1f}", f"{ours[name] / theirs[name]:.3f}"]
+        for name, label in NAMES.items()
     ]
     return [
         "That both do the same work shows in what they find under the peer's timing law:",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from measure import Measurement
 from peer import Peer, outcomes, write_trace
-from process import Cost, alternate, run
+from process import alternate, run
 from report import Comparison, Report
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -54,9 +54,9 @@ def compare_conversation(trace: Path, peer: Peer | None, rounds: int) -> Compari
             return Comparison(alternate(rounds, lambda: run(ours))[0])
         report = folder / "peer.json"
         theirs = peer.command(trace, 8, report)
-        costs = alternate(rounds, lambda: run(ours), lambda: run(theirs))
+        own, other = alternate(rounds, lambda: run(ours), lambda: run(theirs))
         same_law = measured("conversation", trace, 1, "--peer-law")
-        return Comparison(*costs, same_law.outcomes, outcomes(report))
+        return Comparison(own, other, same_law.outcomes, outcomes(report))
 
 
 def compare_saturated(peer: Peer, rounds: int) -> Comparison:
@@ -69,8 +69,8 @@ def compare_saturated(peer: Peer, rounds: int) -> Comparison:
         theirs = peer.command(trace, 1, report)
         script = str(HERE / "measure.py")
         ours = [sys.executable, script, "saturated", str(SATURATED_REQUESTS), "--peer-law"]
-        costs: list[list[Cost]] = alternate(rounds, lambda: run(ours), lambda: run(theirs))
-        return Comparison(*costs, json.loads(costs[0][0].printed)["outcomes"], outcomes(report))
+        own, other = alternate(rounds, lambda: run(ours), lambda: run(theirs))
+        return Comparison(own, other, json.loads(own[0].printed)["outcomes"], outcomes(report))
 
 
 def measure_all(args: argparse.Namespace) -> str:
