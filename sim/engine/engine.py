@@ -6,6 +6,7 @@ Who is in a batch is the scheduler's business (:mod:`dynosim.sim.engine.schedule
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
 
 from dynosim.hardware_models.registry import find_module
@@ -70,6 +71,24 @@ class Engine:
         """Returns who gets how many tokens in each step of the run in progress."""
         decodes = [(seq, 1) for seq in self.running if seq.is_decoding]
         return decodes + self._scheduler.chunks
+
+    def run_until(
+        self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
+    ) -> float:
+        """Ends the run that ends now, and those after it that end before ``horizon_s``.
+
+        Returns when the run then in progress ends, infinity where there is no more work.
+        ``on_finish`` is called with each finished sequence and its end time.
+        """
+        while True:
+            for seq in self.end():
+                on_finish(seq, now_s)
+            end_s = self.begin(now_s)
+            if end_s is None:
+                return math.inf
+            if end_s >= horizon_s:
+                return end_s
+            now_s = end_s
 
     # --- a run begins -------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from dynosim.sim.cluster.routers.base import ReplicaView, Router
 class LeastOutstanding:
     """Joins the shortest queue; ties are drawn from a seeded stream."""
 
+    is_blind = False
+
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 

@@ -12,6 +12,8 @@ from dynosim.sim.cluster.routers.base import ReplicaView, Router
 class RandomChoice:
     """Draws each request's replica from a seeded stream."""
 
+    is_blind = True
+
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 

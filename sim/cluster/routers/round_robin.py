@@ -12,6 +12,8 @@ from dynosim.sim.cluster.routers.base import ReplicaView, Router
 class RoundRobin:
     """Sends request 0 to replica 0, request 1 to replica 1, and so on around."""
 
+    is_blind = True
+
     def __init__(self) -> None:
         self._next = 0
 
