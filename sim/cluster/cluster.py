@@ -9,7 +9,6 @@ from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.engine.timing import Timer
-from dynosim.sim.random_streams import stream
 from dynosim.sim.results import Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
 
@@ -34,7 +33,7 @@ class ClusterSpec:
 def make_router(name: str, num_replicas: int, seed: int) -> Router:
     """Returns the router called ``name``; raises UserError with the nearest names."""
     module = find_module("dynosim.sim.cluster.routers", "router", name)
-    router: Router = module.make(num_replicas, stream(seed, "routing"))
+    router: Router = module.make(num_replicas, seed)
     return router
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynosim.sim.cluster.routers.base import ReplicaView, Router
+from dynosim.sim.random_streams import stream
 
 
 class LeastOutstanding:
@@ -25,6 +26,6 @@ class LeastOutstanding:
         return ties[0] if len(ties) == 1 else ties[int(self._rng.integers(len(ties)))]
 
 
-def make(num_replicas: int, rng: np.random.Generator) -> Router:
+def make(num_replicas: int, seed: int) -> Router:
     """Returns a join-the-shortest-queue router."""
-    return LeastOutstanding(rng)
+    return LeastOutstanding(stream(seed, "routing"))

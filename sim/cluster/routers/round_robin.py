@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dynosim.sim.cluster.routers.base import ReplicaView, Router
 
 
@@ -24,6 +22,6 @@ class RoundRobin:
         return chosen
 
 
-def make(num_replicas: int, rng: np.random.Generator) -> Router:
+def make(num_replicas: int, seed: int) -> Router:
     """Returns a round-robin router."""
     return RoundRobin()
