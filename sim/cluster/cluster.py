@@ -60,4 +60,5 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     for engine in engines:
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
-    return recorder.result([engine.log for engine in engines], spec.num_blocks)
+    logs = [engine.log for engine in engines]
+    return recorder.result(logs, spec.num_blocks, spec.frontend_s)
