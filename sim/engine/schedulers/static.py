@@ -60,6 +60,7 @@ class StaticScheduler:
         "_order",
         "_reserved_blocks",
         "_slice_tokens",
+        "_slots",
         "chunks",
         "decoding",
         "kv",
@@ -73,7 +74,8 @@ class StaticScheduler:
         self.kv = kv
         self.running: dict[int, Sequence] = {}
         self.prefilling: list[Sequence] = []
-        self.decoding = Slots(limits.block_size)
+        self._slots = Slots(limits.block_size)
+        self.decoding: DecodeSet = self._slots
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
@@ -129,9 +131,9 @@ class StaticScheduler:
         del self.running[seq.order]
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
         if self.running:
-            self.decoding.idle(seq)
+            self._slots.idle(seq)
         else:
-            self.decoding.clear()
+            self._slots.clear()
             self.kv.release([], 0, 0, self._reserved_blocks)
 
 
