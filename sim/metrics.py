@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
+from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.quantiles import Progressions
 from dynosim.sim.results import ReplicaLog, RunResult
 
@@ -135,16 +136,38 @@ def _itl_statistics(result: RunResult) -> Metrics:
 def token_gaps_s(result: RunResult) -> Progressions:
     """Returns the gaps between consecutive tokens of all requests.
 
-    Within a stint every request of the batch sees each step's duration; a preemption adds the gap
-    from one stint to the next.
+    Within a stint every request of the batch sees each step's duration, with the pauses before it;
+    a preemption adds the gap from one stint to the next.
     """
     columns = []
     for log in result.replicas:
-        steps = log.steps
-        columns.append(np.stack([steps.dt_s, steps.growth_s, steps.counts, steps.num_decode]))
+        columns.append(_step_gaps_s(log.steps))
         waits_s = _resumption_gaps_s(log)
         columns.append(np.stack([waits_s, 0 * waits_s, 0 * waits_s + 1, 0 * waits_s + 1]))
     return Progressions(*np.concatenate(columns, axis=1))
+
+
+def _step_gaps_s(steps: Steps) -> FloatArray:
+    """Returns the gaps within stints as rows of dt, growth, count and weight."""
+    gaps = np.stack([steps.dt_s, steps.growth_s, steps.counts, steps.num_decode])
+    if not steps.is_pause.any():
+        return gaps
+    # Of those who decode after a pause, some sat it out, the others got their first token in it.
+    pauses = np.flatnonzero(steps.is_pause)
+    sat_out = np.zeros(len(steps.counts) + 1)
+    sat_out[pauses + 1] = steps.num_decode[pauses]
+    # A run's first step, as seen by those who had their last token just before it.
+    first = gaps * [[1.0], [0.0], [0.0], [1.0]]
+    first[2] = 1.0
+    first[3] -= sat_out[:-1]
+    # Those who join for a pause see it to the end of the step that ends it.
+    decodes = np.flatnonzero(~steps.is_pause)
+    following = decodes[np.searchsorted(decodes, pauses)]
+    end_s = steps.start_s[following] + steps.dt_s[following]
+    first[0, pauses] = end_s - steps.start_s[pauses]
+    rest = np.stack([steps.dt_s + steps.growth_s, *gaps[1:]])
+    rest[2] -= 1.0
+    return np.concatenate([first, rest], axis=1)
 
 
 def _resumption_gaps_s(log: ReplicaLog) -> FloatArray:

@@ -19,7 +19,7 @@ class ReplicaLog:
     """One replica's steps.
 
     ``stints`` has (request, first_step, end_step) rows: the request got one token at the end of
-    each step in [first_step, end_step).
+    each step in [first_step, end_step) but those pauses that are not its first.
     """
 
     steps: Steps
@@ -57,7 +57,7 @@ class RunResult:
         """Returns when each of the request's tokens was emitted."""
         log = self.replicas[int(self.replica[request])]
         own = log.stints[log.stints[:, 0] == request]
-        steps = [np.arange(first, end) for _, first, end in own]
+        steps = [log.steps.token_steps(first, end) for _, first, end in own]
         return log.steps.ends_s(np.concatenate(steps))
 
 
@@ -103,7 +103,7 @@ class Recorder:
         for log in replicas:
             request, first, end = log.stints.T
             np.minimum.at(first_token_s, request, log.steps.ends_s(first))
-            np.add.at(tokens, request, end - first)
+            np.add.at(tokens, request, log.steps.num_tokens(first, end))
         sent = _ints(self.replica) >= 0
         expected = np.where(sent, self.workload.output_tokens, 0)
         assert np.array_equal(tokens, expected), "tokens were lost or emitted twice"

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from dynosim.hardware_models.registry import find_module
-from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import Scheduler, WaitingQueue
+from dynosim.sim.engine.schedulers.base import BlockPool, Scheduler, WaitingQueue
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
@@ -52,7 +51,7 @@ class Engine:
         module = find_module("dynosim.sim.engine.schedulers", "scheduler", limits.scheduler)
         scheduler: Scheduler = module.make(limits, num_blocks, blocks_per_unit, self.log)
         self._scheduler = scheduler
-        self.kv: KvCache = scheduler.kv
+        self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
         self._timer = timer
@@ -69,8 +68,10 @@ class Engine:
 
     def batch(self) -> list[tuple[Sequence, int]]:
         """Returns who gets how many tokens in each step of the run in progress."""
-        decodes = [(seq, 1) for seq in self.running if seq.is_decoding]
-        return decodes + self._scheduler.chunks
+        scheduler = self._scheduler
+        if scheduler.decodes_pause:
+            return list(scheduler.chunks)
+        return [(seq, 1) for seq in self.running if seq.is_decoding] + scheduler.chunks
 
     def run_until(
         self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
@@ -95,28 +96,30 @@ class Engine:
     def begin(self, now_s: float) -> float | None:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
-        preempted = scheduler.schedule(now_s)
+        is_single = scheduler.schedule(now_s)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
         if scheduler.decoding.size:
-            # After a preemption, or for a decode that sat out, the next batch is another one.
-            is_single = preempted or scheduler.prefilling
+            # For a prompt or a decode that sat out, the next batch is another one, too.
+            is_single = is_single or bool(scheduler.prefilling)
             return self._begin_decode_run(1 if is_single else self._limits.max_run)
         return None
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
         timer = self._timer
-        decoding = self._scheduler.decoding
-        num_decode = decoding.width
+        scheduler = self._scheduler
+        num_decode = context = 0
+        if not scheduler.decodes_pause:
+            num_decode = scheduler.decoding.width
+            context = scheduler.decoding.context_tokens + num_decode
         new_tokens = num_logits = num_decode
         attention_s = 0.0
-        for seq, chunk in self._scheduler.chunks:
+        for seq, chunk in scheduler.chunks:
             attention_s += timer.prefill_attention_s(chunk, seq.computed)
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
-        context = decoding.context_tokens + num_decode
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
         self._run_growth_s = 0.0
         self._run_steps = 1
@@ -186,7 +189,8 @@ class Engine:
         kv = self.kv
         if steps > 1:
             kv.take(decoding.blocks_needed(steps) - decoding.blocks_for_step())
-        self.log.run(
+        log = self.log.pause if scheduler.decodes_pause else self.log.run
+        log(
             self._run_start_s,
             self._run_dt_s,
             self._run_growth_s,
@@ -196,7 +200,7 @@ class Engine:
             len(scheduler.running),
             len(scheduler.waiting),
         )
-        finished = decoding.advance(steps)
+        finished = [] if scheduler.decodes_pause else decoding.advance(steps)
         if scheduler.chunks:
             finished = self._end_chunks(finished)
         if len(finished) > 1:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
+
+# Of a run in the log, and where ``num_decode`` stands among them.
+_COLUMNS = 8
+_NUM_DECODE = 4
 
 
 class StepLog:
@@ -15,13 +19,15 @@ class StepLog:
 
     A request emits one token at the end of every step of its stints: one stint from its first
     token to its last, more if it was preempted between. That is every token's time, at a cost
-    that grows with requests and not with tokens.
+    that grows with requests and not with tokens. A *pause* is a step that whoever was decoding
+    sits out: of a stint it counts only as the first step.
     """
 
-    __slots__ = ("_runs", "_stints", "num_steps")
+    __slots__ = ("_pauses", "_runs", "_stints", "num_steps")
 
     def __init__(self) -> None:
         self.num_steps = 0
+        self._pauses = array("q")
         self._runs = array("d")
         self._stints = array("q")
 
@@ -31,12 +37,38 @@ class StepLog:
         self.num_steps += int(columns[3])
 
     def stint(self, request: int, first_step: int, end_step: int) -> None:
-        """Adds one token for ``request`` at the end of every step in [first_step, end_step)."""
+        """Adds one token for ``request`` at the end of every step in [first_step, end_step).
+
+        Pauses are left out, unless the stint begins with one.
+        """
         self._stints.extend((request, first_step, end_step))
+
+    def pause(self, *columns: float) -> None:
+        """Adds a run of one step that the decoding sequences sit out, as many as ``num_decode``."""
+        self._pauses.append(len(self._runs) // _COLUMNS)
+        self.run(*columns)
+
+    def interrupt(self, request: int, first_step: int) -> None:
+        """Ends the stint of a decoding ``request`` before the coming step.
+
+        Steps that it sat out since its last token are not its own.
+        """
+        end = self.num_steps
+        run = len(self._runs) // _COLUMNS - 1
+        for pause in reversed(self._pauses):
+            if pause != run or end == first_step + 1:
+                break
+            self._runs[run * _COLUMNS + _NUM_DECODE] -= 1
+            end -= 1
+            run -= 1
+        self.stint(request, first_step, end)
 
     def steps(self) -> Steps:
         """Returns the runs so far."""
-        return Steps(*np.array(self._runs, dtype=np.float64).reshape(-1, 8).T)
+        columns = np.array(self._runs, dtype=np.float64).reshape(-1, _COLUMNS).T
+        is_pause = np.zeros(columns.shape[1], dtype=np.bool_)
+        is_pause[np.array(self._pauses, dtype=np.int64)] = True
+        return Steps(is_pause, *columns)
 
     def stints(self) -> IntArray:
         """Returns (request, first_step, end_step) rows, one per stint, in order of their ends."""
@@ -48,10 +80,12 @@ class Steps:
     """An engine's steps as runs, one array element a run.
 
     The ``j``-th step (from 0) of a run lasts ``dt_s + j * growth_s``; in each of its steps
-    ``num_decode`` requests get a token that is not their first. The last three columns are KV
-    blocks held and requests running and waiting at the run's end.
+    ``num_decode`` requests get a token that is not their first. Where ``is_pause``, the run is one
+    step that those requests sit out, and they get their token with the next run that is none. The
+    other columns are KV blocks held and requests running and waiting at the run's end.
     """
 
+    is_pause: BoolArray
     start_s: FloatArray
     dt_s: FloatArray
     growth_s: FloatArray
@@ -75,6 +109,23 @@ class Steps:
         run = np.searchsorted(last, step, side="right")
         ordinal = step - (last[run] - self.counts[run]) + 1
         return np.asarray(self.start_s[run] + self._elapsed_s(run, ordinal))
+
+    def num_tokens(self, first: IntArray, end: IntArray) -> IntArray:
+        """Returns how many tokens stints over the steps [first, end) have."""
+        pauses = self._pauses
+        return np.asarray(
+            end - first - np.searchsorted(pauses, end) + np.searchsorted(pauses, first + 1)
+        )
+
+    def token_steps(self, first: int, end: int) -> IntArray:
+        """Returns the steps at whose ends a stint over [first, end) has its tokens."""
+        steps = np.arange(first, end)
+        return np.asarray(steps[(steps == first) | ~np.isin(steps, self._pauses)])
+
+    @property
+    def _pauses(self) -> IntArray:
+        """The numbers of the steps that are pauses, ascending."""
+        return np.asarray(np.cumsum(self.counts)[self.is_pause] - 1, dtype=np.int64)
 
     def _elapsed_s(self, run: IntArray | slice, steps: FloatArray) -> FloatArray:
         growth_s = 0.5 * steps * (steps - 1) * self.growth_s[run]

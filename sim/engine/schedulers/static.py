@@ -62,6 +62,7 @@ class StaticScheduler:
         "_slice_tokens",
         "_slots",
         "chunks",
+        "decodes_pause",
         "decoding",
         "kv",
         "may_overtake",
@@ -75,6 +76,7 @@ class StaticScheduler:
         self.running: dict[int, Sequence] = {}
         self.prefilling: list[Sequence] = []
         self._slots = Slots(limits.block_size)
+        self.decodes_pause = False
         self.decoding: DecodeSet = self._slots
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()

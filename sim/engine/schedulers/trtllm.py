@@ -56,6 +56,7 @@ class TrtllmScheduler:
         "_unit_tokens",
         "_unpledged",
         "chunks",
+        "decodes_pause",
         "decoding",
         "kv",
         "may_overtake",
@@ -69,6 +70,7 @@ class TrtllmScheduler:
         self.kv = kv
         self.running: dict[int, Sequence] = {}
         self.prefilling: list[Sequence] = []
+        self.decodes_pause = False
         self.decoding = DecodeSet(limits.block_size)
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()

@@ -49,6 +49,7 @@ class VllmScheduler:
         "_unit_tokens",
         "_watermark",
         "chunks",
+        "decodes_pause",
         "decoding",
         "kv",
         "may_overtake",
@@ -64,6 +65,7 @@ class VllmScheduler:
         self.prefilling: list[Sequence] = []
         self.decoding = DecodeSet(limits.block_size)
         self.chunks: list[tuple[Sequence, int]] = []
+        self.decodes_pause = False
         self.num_preemptions = 0
         self._limits = limits
         self._log = log

@@ -1,0 +1,77 @@
+"""How many tokens the running requests will still generate, as SGLang's admission guesses it."""
+
+from __future__ import annotations
+
+
+class OutputEstimate:
+    """A share, the new-token ratio, of the tokens that running requests may still generate.
+
+    The ratio starts at ``highest``, falls by ``decay`` with every decode step down to ``lowest``,
+    and is set anew when requests are retracted. Of each request at most ``clip`` tokens count.
+    Steps are numbered as in the decode set; queries cost O(requests that exceed ``clip``).
+    """
+
+    __slots__ = (
+        "_base",
+        "_base_step",
+        "_clip",
+        "_decay",
+        "_ends",
+        "_highest",
+        "_long",
+        "_lowest",
+        "_sum_of_ends",
+    )
+
+    def __init__(self, highest: float, lowest: float, decay: float, clip: int) -> None:
+        self._highest = highest
+        self._lowest = lowest
+        self._decay = decay
+        self._clip = clip
+        self._base = highest
+        self._base_step = 0
+        # The step with which each request ends, by running order; and those far from it.
+        self._ends: dict[int, int] = {}
+        self._sum_of_ends = 0
+        self._long: dict[int, int] = {}
+
+    def __contains__(self, order: int) -> bool:
+        return order in self._ends
+
+    def add(self, order: int, step: int, tokens: int) -> None:
+        """Counts a request that may still generate ``tokens`` after ``step``."""
+        self._ends[order] = end = step + tokens
+        self._sum_of_ends += end
+        if tokens > self._clip:
+            self._long[order] = end
+
+    def remove(self, order: int) -> None:
+        """Forgets a request."""
+        self._sum_of_ends -= self._ends.pop(order)
+        self._long.pop(order, None)
+
+    def tokens(self, step: int) -> float:
+        """Returns the tokens that are expected after ``step``."""
+        possible = self._sum_of_ends - len(self._ends) * step
+        for order, end in tuple(self._long.items()):
+            excess = end - step - self._clip
+            if excess > 0:
+                possible -= excess
+            else:
+                del self._long[order]
+        return possible * self.ratio(step)
+
+    def ratio(self, step: int) -> float:
+        """Returns the new-token ratio before ``step`` is formed."""
+        # From a count, so that it does not depend on how many steps were taken at once.
+        fallen = self._base - self._decay * (step - self._base_step)
+        return fallen if fallen > self._lowest else self._lowest
+
+    def skip_step(self) -> None:
+        """Leaves the ratio as it is for one step."""
+        self._base_step += 1
+
+    def restart(self, ratio: float | None, step: int) -> None:
+        """Lets the ratio fall from ``ratio`` (None: its highest) with the steps after ``step``."""
+        self._base = self._highest if ratio is None else ratio
+        self._base_step = step
