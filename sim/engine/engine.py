@@ -90,7 +90,7 @@ class Engine:
         """Starts one step with prefill chunks in it."""
         timer = self._timer
         decoding = self._scheduler.decoding
-        num_decode = decoding.size
+        num_decode = decoding.width
         new_tokens = num_logits = num_decode
         attention_s = 0.0
         for seq, chunk in self._scheduler.chunks:
@@ -108,7 +108,7 @@ class Engine:
         """Starts as many decode-only steps as are certain to be alike."""
         scheduler = self._scheduler
         decoding = scheduler.decoding
-        size = decoding.size
+        size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
         steps = min(decoding.steps_to_finish(), max_run)
