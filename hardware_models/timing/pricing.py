@@ -17,6 +17,8 @@ from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.interpolate import lower_envelope
+from dynosim.hardware_models.timing.mixed import MixedTiles
+from dynosim.hardware_models.timing.mixed_source import mixed_attention
 from dynosim.hardware_models.timing.ops import Attention, ModelOps, State, TokenOp, decompose
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.source import OpSource
@@ -35,11 +37,13 @@ STATE_COMPUTE_SHARE = 0.3
 class PricedAttention:
     """Attention of all layers: prefill curves with layer counts, decode rows, what is left over.
 
-    ``by_parts`` are the projections of latent-attention blocks that were not measured whole.
+    ``tiles`` say how the two meet in one step (None: one after the other). ``by_parts`` are the
+    projections of latent-attention blocks that were not measured whole.
     """
 
     prefill: tuple[tuple[int, PrefillCurve], ...]
     decode: DecodeRows
+    tiles: MixedTiles | None
     by_parts: tuple[TokenOp, ...]
     sources: tuple[OpSource, ...]
 
@@ -152,7 +156,16 @@ def priced_attention(
     rows = DecodeRows(
         tuple(decode), lambda n: sum(count * state_pass_s(gpu, s, n) for count, s in per_state)
     )
-    return PricedAttention(tuple(prefill), rows, tuple(by_parts), tuple(dict.fromkeys(sources)))
+    curves = tuple(curve for _, curve in prefill)
+    mixed = mixed_attention(gpu, backend, attention, curves, tuple(sources))
+    sources += [mixed.source] if mixed else []
+    return PricedAttention(
+        prefill=tuple(prefill),
+        decode=rows,
+        tiles=mixed.value if mixed else None,
+        by_parts=tuple(by_parts),
+        sources=tuple(dict.fromkeys(sources)),
+    )
 
 
 def _one(
