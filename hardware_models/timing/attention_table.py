@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from dynosim.hardware_models.timing.interpolate import lower_envelope, nearest_s
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.shapes import AttentionShape
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable
+from dynosim.hardware_models.timing.transfer import carried
 
 PREFERRED_ATTENTION_DTYPE = {"trtllm": "fp8"}
 """Compute dtype with an fp8 cache, where a backend does not compute in bfloat16 by default."""
@@ -60,7 +62,10 @@ def prefill_curve(
     """Returns the curve of ``shape`` on ``gpu`` from rows of ``found`` on ``measured_on``."""
     single = rows.select(batch_size=int(np.min(rows.axis("batch_size"))))
     tokens = single.column("isl").astype(np.float64)
-    seconds = single.latency_s * _prefill_ratio(tokens, found, shape, measured_on, gpu)
+    near = _prefill_roof(tokens, found, measured_on)
+    seconds = carried(
+        single.latency_s, near, lambda on: _prefill_roof(tokens, shape, on), gpu, measured_on
+    )
     return PrefillCurve.of(tokens, seconds, window=shape.window)
 
 
@@ -75,7 +80,7 @@ def decode_grid(
     # Full-attention rows stand in for a window that was not measured: scale first, then clamp.
     like = shape if found.window is not None else replace(shape, window=None)
     if found != like or gpu != measured_on:
-        grid = grid.scaled(_ratio(_decode_roof(gpu, like), _decode_roof(measured_on, found)))
+        grid = grid.mapped(_carrier(found, like, measured_on, gpu))
     grid = grid.monotone()
     return grid.clamped(shape.window) if shape.window and found.window is None else grid
 
@@ -90,21 +95,19 @@ def _decode_roof(gpu: Gpu, shape: AttentionShape) -> DecodeRoof:
     return lambda n, c: roofline.decode_attention_s(gpu, n, np.minimum(c, window), shape)
 
 
-def _ratio(wanted: DecodeRoof, measured: DecodeRoof) -> DecodeRoof:
-    return lambda n, c: wanted(n, c) / measured(n, c)
+def _carrier(
+    found: AttentionShape, shape: AttentionShape, measured_on: Gpu, gpu: Gpu
+) -> Callable[[FloatArray, FloatArray, FloatArray], FloatArray]:
+    near = _decode_roof(measured_on, found)
+    return lambda s, n, c: carried(
+        s, near(n, c), lambda on: _decode_roof(on, shape)(n, c), gpu, measured_on
+    )
 
 
-def _prefill_ratio(
-    tokens: FloatArray, found: AttentionShape, shape: AttentionShape, measured_on: Gpu, gpu: Gpu
-) -> FloatArray:
-    def roof(of: AttentionShape, on: Gpu) -> FloatArray:
-        compute = roofline.prefill_s_per_pair(on, of) * np.array(
-            [pairs(t, 0, of.window) for t in tokens.tolist()]
-        )
-        read = tokens * of.kv_bytes_per_token / on.hbm_bandwidth_bytes_s
-        return np.maximum(compute, read)
-
-    return roof(shape, gpu) / roof(found, measured_on)
+def _prefill_roof(tokens: FloatArray, shape: AttentionShape, gpu: Gpu) -> FloatArray:
+    seen = np.array([pairs(t, 0, shape.window) for t in tokens.tolist()])
+    compute = roofline.prefill_s_per_pair(gpu, shape) * seen
+    return np.maximum(compute, tokens * shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s)
 
 
 def _attention_dtype(rows: OpTable, key: str, shape: AttentionShape, backend: str) -> OpTable:
