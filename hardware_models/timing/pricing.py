@@ -19,10 +19,19 @@ from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.mixed import MixedTiles
 from dynosim.hardware_models.timing.mixed_source import mixed_attention
-from dynosim.hardware_models.timing.ops import Attention, ModelOps, State, TokenOp, decompose
+from dynosim.hardware_models.timing.ops import (
+    Attention,
+    Gemm,
+    ModelOps,
+    State,
+    TokenOp,
+    decompose,
+)
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
+from dynosim.hardware_models.timing.shapes import AttentionShape
 from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.tables import MissingTable
+from dynosim.hardware_models.timing.weight_format import executed_format
 
 SAW_TOOTH = 1.05
 """Dips of the step over new tokens up to this ratio count as noise and are levelled. Deeper ones
@@ -148,8 +157,9 @@ def priced_attention(
     by_parts: list[TokenOp] = []
     for op in attention:
         parts, curve, grid, named = _one(gpu, backend, op)
-        prefill.append((op.count, _floored(curve, op, gpu)))
-        decode.append((op.count, attention_table.floored(grid, op.shape, gpu)))
+        inside = () if parts else op.block
+        prefill.append((op.count, _floored_curve(curve, op.shape, inside, gpu)))
+        decode.append((op.count, _floored_grid(grid, op.shape, inside, gpu)))
         by_parts += parts
         sources += named
     per_state = [(s.count, s) for s in states]
@@ -183,12 +193,34 @@ def _one(
     return op.block, prefill.value, decode.value, [prefill.source, decode.source]
 
 
-def _floored(curve: PrefillCurve, op: Attention, gpu: Gpu) -> PrefillCurve:
+def _floored_curve(
+    curve: PrefillCurve, shape: AttentionShape, inside: tuple[Gemm, ...], gpu: Gpu
+) -> PrefillCurve:
+    """Returns the curve with what no kernel can beat; ``inside`` are projections it covers."""
+    projections = [
+        2.0 * g.n * g.k / roofline.peak_flop_s(gpu, executed_format(g.dtype, gpu).compute)
+        for g in inside
+    ]
     return replace(
         curve,
-        flop_s_per_pair=roofline.prefill_s_per_pair(gpu, op.shape),
-        kv_s_per_token=op.shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s,
+        flop_s_per_pair=roofline.prefill_s_per_pair(gpu, shape),
+        flop_s_per_token=sum(projections),
+        kv_s_per_token=shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s,
     )
+
+
+def _floored_grid(
+    grid: DecodeGrid, shape: AttentionShape, inside: tuple[Gemm, ...], gpu: Gpu
+) -> DecodeGrid:
+    """Returns the grid raised to what attention and the projections inside it take at best."""
+
+    def roof(n: FloatArray, context: FloatArray) -> FloatArray:
+        seconds = attention_table.decode_roof(gpu, shape)(n, context)
+        for g in inside:
+            seconds = seconds + roofline.gemm_s(gpu, n, g.n, g.k, executed_format(g.dtype, gpu))
+        return seconds
+
+    return grid.floored(roof)
 
 
 on_change(_levelled.cache_clear)

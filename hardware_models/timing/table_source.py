@@ -164,8 +164,7 @@ def _experts(folder: str, backend: str, dtype: str) -> tuple[OpTable, FloatArray
     rows = load_table(folder, backend, "moe").select(moe_dtype=dtype)
     loads = rows.axis("distribution")
     rows = rows.select(distribution=next(d for d in EXPERT_LOAD if d in loads))
-    columns = [rows.column(key).astype(np.float64) for key in _BLOCK_KEYS]
-    return rows, np.unique(np.column_stack(columns), axis=0)
+    return rows, rows.distinct(*_BLOCK_KEYS)
 
 
 _BLOCK_KEYS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
