@@ -16,6 +16,7 @@ from dynosim.sim.quantiles import Progressions
 from dynosim.sim.results import ReplicaLog, RunResult
 
 PERCENTILES = (50, 90, 95, 99)
+GOODPUT_KINDS = ("ttft", "tpot", "e2el")
 
 Metrics = dict[str, float]
 """Flat names to numbers; times in ms, rates per second. Absent quantities are NaN."""
@@ -25,8 +26,11 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     """Returns all metrics of a run.
 
     ``slos_ms`` are goodput thresholds in ms by ``ttft``, ``tpot``, ``e2el``; with none given,
-    ``request_goodput`` is NaN.
+    ``request_goodput`` is NaN. Raises ValueError for any other name: goodput judges requests, and
+    a gap between tokens (``itl``) belongs to no single one.
     """
+    if unknown := (slos_ms or {}).keys() - GOODPUT_KINDS:
+        raise ValueError(f"no goodput threshold on {sorted(unknown)}; allowed: {GOODPUT_KINDS}")
     latency_s = request_latencies_s(result)
     metrics = _counts_and_rates(result)
     for name, values in latency_s.items():
@@ -53,7 +57,7 @@ def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> 
 
 
 def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
-    """Returns per-request seconds: ttft, its parts queue and prefill, tpot, e2el.
+    """Returns per-request seconds: ttft, its parts frontend, queue and prefill, tpot, e2el.
 
     NaN for refused requests, and for the TPOT of single-token answers, which have none.
     """
@@ -63,7 +67,8 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
         tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
     return {
         "ttft": result.first_token_s - result.sent_s,
-        "queue": result.scheduled_s - result.sent_s,
+        "frontend": np.where(result.completed, result.frontend_s, np.nan),
+        "queue": result.scheduled_s - result.sent_s - result.frontend_s,
         "prefill": result.first_token_s - result.scheduled_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,

@@ -13,7 +13,7 @@ import numpy as np
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.metrics import Metrics, request_latencies_s
 from dynosim.sim.results import RunResult
-from dynosim.sim.simulate import Simulation
+from dynosim.sim.simulate import Simulation, scheduler_name
 
 Json = dict[str, object]
 Columns = dict[str, list[int] | list[float | None]]
@@ -40,7 +40,12 @@ _BENCH_METRICS = (
 
 
 def bench_document(
-    simulation: Simulation, metrics: Metrics, *, seed: int, request_rate: float = math.inf
+    simulation: Simulation,
+    metrics: Metrics,
+    *,
+    seed: int,
+    request_rate: float = math.inf,
+    burstiness: float = 1.0,
 ) -> Json:
     """Returns the flat result that existing plotters of ``vllm bench serve`` files read.
 
@@ -56,6 +61,7 @@ def bench_document(
         "tokenizer_id": simulation.engine.model.name,
         "num_prompts": len(workload),
         "request_rate": "inf" if math.isinf(request_rate) else request_rate,
+        "burstiness": burstiness,
         "max_concurrency": workload.max_concurrency,
     }
     document |= {name: _json_number(metrics[name]) for name in _BENCH_METRICS}
@@ -64,6 +70,8 @@ def bench_document(
         "engine": asdict(args),
         "backend_version": simulation.engine.backend.version,
         "gpu": simulation.engine.gpu.key,
+        "scheduler": scheduler_name(args.backend),
+        "kv_cache_tokens": simulation.memory.kv_cache_tokens,
         "workload": workload.name,
         "seed": seed,
         "sources": [asdict(source) for source in simulation.timer.sources],

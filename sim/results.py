@@ -32,7 +32,7 @@ class RunResult:
     Times are seconds from the start of the run, NaN for refused requests (longer than
     ``max_model_len``), whose ``replica`` is -1. ``cached_tokens`` counts prompt tokens found in the
     prefix cache when the request was first scheduled; what a preempted request finds again is not
-    in it.
+    in it. ``frontend_s`` passed between every request's send and its arrival at an engine.
     """
 
     workload: Workload
@@ -44,6 +44,7 @@ class RunResult:
     cached_tokens: IntArray
     preemptions: IntArray
     replicas: tuple[ReplicaLog, ...]
+    frontend_s: float = 0.0
 
     @property
     def completed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -80,7 +81,7 @@ class Recorder:
         self._cached_tokens[index] = seq.cached_tokens
         self._preemptions[index] = seq.preemptions
 
-    def result(self, logs: list[StepLog], num_blocks: int) -> RunResult:
+    def result(self, logs: list[StepLog], num_blocks: int, frontend_s: float = 0.0) -> RunResult:
         """Returns the finished run; raises AssertionError unless every token is accounted for."""
         replicas = tuple(
             ReplicaLog(steps=log.steps(), stints=log.stints(), num_blocks=num_blocks)
@@ -107,4 +108,5 @@ class Recorder:
             cached_tokens=np.asarray(self._cached_tokens),
             preemptions=np.asarray(self._preemptions),
             replicas=replicas,
+            frontend_s=frontend_s,
         )

@@ -108,7 +108,8 @@ class _Cluster:
         for worker in self._workers:
             worker.engine.kv.check()
             assert worker.engine.kv.used_blocks == 0, "a finished run holds KV blocks"
-        return self._recorder.result([w.engine.log for w in self._workers], self._spec.num_blocks)
+        logs = [w.engine.log for w in self._workers]
+        return self._recorder.result(logs, self._spec.num_blocks, self._spec.frontend_s)
 
     def _open_arrivals(self) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""
