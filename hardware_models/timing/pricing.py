@@ -61,7 +61,8 @@ class PricedAttention:
 class PricedEngine:
     """Everything a step costs on the GPUs of one replica.
 
-    ``token_s`` has shape (tokens + 1,), by new tokens of the step; ``logit_s`` (sequences + 1,).
+    ``token_s`` has shape (tokens + 1,), by new tokens of the step, unpadded; ``logit_s``
+    (sequences + 1,).
     """
 
     token_s: FloatArray
