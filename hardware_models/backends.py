@@ -22,6 +22,12 @@ class Backend:
     Host times are per engine step and per sequence of the batch; with asynchronous scheduling a
     step takes the larger of host and GPU time, else their sum. ``frontend_s`` is spent once per
     request before the engine sees it.
+
+    CUDA graphs are captured for token counts that follow ``graph_steps``, pairs of where a stretch
+    starts and its step, up to ``graph_max_tokens``; smaller steps are padded to the next (no pairs:
+    sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
+    prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
+    not known.
     """
 
     name: str
@@ -35,6 +41,10 @@ class Backend:
     host_per_sequence_s: float
     layer_launch_s: float
     frontend_s: float
+    graph_steps: tuple[tuple[int, int], ...] = ()
+    graph_max_tokens: int = 0
+    graphs_in_mixed_steps: bool = False
+    eager_layer_s: float | None = None
 
 
 _ALIASES = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "trt": "trtllm"}
@@ -82,13 +92,17 @@ def get_backend(name: str, version: str | None = None, gpu: Gpu | None = None) -
     rows = rows_by_version(card["versions"], version)
     large = gpu is None or _is_large(card["large_gpu"], gpu)
     figures = {
-        figure: row["large"] if large and "large" in row else row["value"]
+        figure: _hashable(row["large"] if large and "large" in row else row["value"])
         for figure, row in rows.items()
     }
     tables = card["tables"]
     key = (gpu.tables or gpu.tables_nearest) if gpu else None
     tables_version = str(tables.get(key, tables["default"]))
     return Backend(name=card["name"], version=version, tables_version=tables_version, **figures)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def backend_sources(name: str, version: str | None = None) -> dict[str, Source]:

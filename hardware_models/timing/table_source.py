@@ -17,6 +17,7 @@ from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable, load_table
+from dynosim.hardware_models.timing.transfer import carried
 from dynosim.hardware_models.timing.weight_format import executed_format
 
 EXPERT_LOAD = ("power_law_1.2", "power_law_1.01", "balanced")
@@ -34,8 +35,8 @@ MLA_BLOCK_GEOMETRY = (192, 128, 576)
 class TableSource:
     """Answers for ``gpu`` with what was measured on ``measured_on`` under ``backend``.
 
-    Where the two GPUs differ, seconds are scaled by the ratio of their rooflines: utilisation
-    is what is transferred. ``home`` says that the engine in question runs this very backend.
+    Where the two GPUs differ, seconds are carried over as :func:`~.transfer.carried` says, by the
+    ratio of their rooflines. ``home`` says that the engine in question runs this very backend.
     """
 
     gpu: Gpu
@@ -49,8 +50,13 @@ class TableSource:
         on = self.measured_on
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
         if on != self.gpu:
-            wanted = roofline.gemm_s(self.gpu, m, n, k, form)
-            seconds = seconds * wanted / roofline.gemm_s(on, m, n, k, near)
+            seconds = carried(
+                seconds,
+                roofline.gemm_s(on, m, n, k, near),
+                lambda gpu: roofline.gemm_s(gpu, m, n, k, form),
+                self.gpu,
+                on,
+            )
         return Priced(seconds, self._source(f"gemm {dtype}", rows))
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
@@ -64,8 +70,13 @@ class TableSource:
             lambda x: roofline.moe_s(on, x, found, near),
         )
         if on != self.gpu or found != block:
-            wanted = roofline.moe_s(self.gpu, tokens, block, form)
-            seconds = seconds * wanted / roofline.moe_s(on, tokens, found, near)
+            seconds = carried(
+                seconds,
+                roofline.moe_s(on, tokens, found, near),
+                lambda gpu: roofline.moe_s(gpu, tokens, block, form),
+                self.gpu,
+                on,
+            )
         return Priced(seconds, self._source(f"moe {dtype}", rows, _other_experts(found, block)))
 
     def all_reduce_s(self, message_bytes: FloatArray, num_gpus: int) -> Priced[FloatArray]:
@@ -153,8 +164,7 @@ def _experts(folder: str, backend: str, dtype: str) -> tuple[OpTable, FloatArray
     rows = load_table(folder, backend, "moe").select(moe_dtype=dtype)
     loads = rows.axis("distribution")
     rows = rows.select(distribution=next(d for d in EXPERT_LOAD if d in loads))
-    columns = [rows.column(key).astype(np.float64) for key in _BLOCK_KEYS]
-    return rows, np.unique(np.column_stack(columns), axis=0)
+    return rows, rows.distinct(*_BLOCK_KEYS)
 
 
 _BLOCK_KEYS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
