@@ -189,8 +189,7 @@ class Engine:
         kv = self.kv
         if steps > 1:
             kv.take(decoding.blocks_needed(steps) - decoding.blocks_for_step())
-        log = self.log.pause if scheduler.decodes_pause else self.log.run
-        log(
+        self.log.run(
             self._run_start_s,
             self._run_dt_s,
             self._run_growth_s,
@@ -200,7 +199,11 @@ class Engine:
             len(scheduler.running),
             len(scheduler.waiting),
         )
-        finished = [] if scheduler.decodes_pause else decoding.advance(steps)
+        if scheduler.decodes_pause:
+            self.log.pause()
+            finished = []
+        else:
+            finished = decoding.advance(steps)
         if scheduler.chunks:
             finished = self._end_chunks(finished)
         if len(finished) > 1:
