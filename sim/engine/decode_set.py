@@ -82,15 +82,15 @@ class DecodeSet:
 
     def blocks_needed(self, num_steps: int) -> int:
         """Returns the KV blocks that the next ``num_steps`` steps need together."""
-        cycles, rest = divmod(num_steps, self.block_size)
-        first = self.steps % self.block_size
-        last = first + rest
+        size = self.block_size
         ring = self._crossings
-        if last <= self.block_size:
-            partial = sum(ring[first:last])
-        else:
-            partial = sum(ring[first:]) + sum(ring[: last - self.block_size])
-        return cycles * self.size + partial
+        first = self.steps % size
+        last = first + num_steps
+        if last <= size:
+            return sum(ring[first:last])
+        cycles, rest = divmod(last, size)
+        # Whole rounds of the ring, from its start, less what lies before the first step.
+        return cycles * self.size - sum(ring[:first]) + sum(ring[:rest])
 
     def steps_within(self, num_blocks: int, at_most: int) -> int:
         """Returns the largest number of steps up to ``at_most`` that ``num_blocks`` allow."""

@@ -134,12 +134,13 @@ class Engine:
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
         steps = min(decoding.steps_to_finish(), max_run)
-        if steps > 1 and context + size * (steps - 1) > context_limit:
-            steps = int((context_limit - context) // size) + 1
         if steps > 1:
-            # The coming step's blocks are already taken.
-            free = self.kv.free_blocks + decoding.blocks_for_step()
-            steps = decoding.steps_within(free, steps)
+            if context + size * (steps - 1) > context_limit:
+                steps = int((context_limit - context) // size) + 1
+            free = self.kv.free_blocks
+            if size * (steps // decoding.block_size + 1) > free:
+                # It may get tight. The coming step's blocks are already taken.
+                steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_steps = steps
