@@ -18,6 +18,7 @@ The rules, as observed on vLLM 0.32.0 itself (``tests/parity`` replays its recor
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
@@ -115,22 +116,45 @@ class VllmScheduler:
     def _schedule_running(self, blocks: int, budget: int) -> tuple[int, bool]:
         """Gives running sequences their tokens; returns the budget left, and if any were preempted.
 
-        Decodes alone would need ``blocks`` and leave ``budget``; one prompt behind them all is the
-        usual case.
+        Decodes alone would need ``blocks`` and leave ``budget``. Where all prompts run behind all
+        decodes, as usual, it does not matter at whom blocks run out: victims come from the end,
+        until there is enough for those who stay.
         """
+        prompts = list(islice(reversed(self.running.values()), len(self.prefilling)))
+        if self._is_priority or budget < 0 or any([seq.is_decoding for seq in prompts]):
+            return self._schedule_one_by_one()
+        prompts.reverse()
         kv = self.kv
-        if budget > 0 and len(self.prefilling) == 1:
-            seq = self.prefilling[0]
+        chunks, wanted, left = self._chunks_of(prompts, budget)
+        preempted = False
+        while blocks + wanted > kv.free_blocks:
+            preempted = True
+            self._preempt(self._victim(), 0)
+            blocks = self.decoding.blocks_for_step()
+            if prompts:
+                prompts.pop()
+                chunks, wanted, left = self._chunks_of(prompts, budget)
+        kv.take(blocks + wanted)
+        for seq, chunk in chunks:
+            seq.blocks = -(-(seq.computed + chunk) // self._block_size)
+            self._name_units(seq, chunk)
+        self.chunks = chunks
+        return left, preempted
+
+    def _chunks_of(
+        self, prompts: list[Sequence], budget: int
+    ) -> tuple[list[tuple[Sequence, int]], int, int]:
+        """Returns what each prompt gets of a budget, the blocks that takes, and the budget left."""
+        chunks = []
+        blocks = 0
+        for seq in prompts:
+            if budget <= 0:
+                break
             chunk = min(seq.target - seq.computed, budget, self._longest_chunk)
-            missing = -(-(seq.computed + chunk) // self._block_size) - seq.blocks
-            is_last = seq.order == next(reversed(self.running))
-            if is_last and blocks + missing <= kv.free_blocks:
-                kv.take(blocks + missing)
-                seq.blocks += missing
-                self._name_units(seq, chunk)
-                self.chunks.append((seq, chunk))
-                return budget - chunk, False
-        return self._schedule_one_by_one()
+            blocks += -(-(seq.computed + chunk) // self._block_size) - seq.blocks
+            budget -= chunk
+            chunks.append((seq, chunk))
+        return chunks, blocks, budget
 
     def _schedule_one_by_one(self) -> tuple[int, bool]:
         """Gives tokens in running order, preempting where blocks run out."""
