@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+from dynosim.sim.engine.decode_set import DecodeSet
+
 # Fewer places than this are not worth a pass over the queue.
 _FEW_PLACES = 1000
 
@@ -162,6 +164,10 @@ class KvCache:
             else:
                 missing -= self._evict(entry, -(-missing // self.blocks_per_unit))
         self._head = -missing
+
+    def take_steps(self, decoding: DecodeSet, num_steps: int) -> None:
+        """Takes the blocks of a run of decode steps but its first."""
+        self.take(decoding.blocks_needed(num_steps) - decoding.blocks_for_step())
 
     def _evict(self, entry: list[int], at_most: int) -> int:
         """Forgets up to ``at_most`` copies of the queue's first entry; returns their blocks."""

@@ -30,35 +30,35 @@ class OutputEstimate:
         self._clip = clip
         self._base = highest
         self._base_step = 0
-        # The step with which each request ends, by running order; and those far from it.
+        # The step with which each request ends; and those far from it.
         self._ends: dict[int, int] = {}
         self._sum_of_ends = 0
         self._long: dict[int, int] = {}
 
-    def __contains__(self, order: int) -> bool:
-        return order in self._ends
+    def __contains__(self, request: int) -> bool:
+        return request in self._ends
 
-    def add(self, order: int, step: int, tokens: int) -> None:
+    def add(self, request: int, step: int, tokens: int) -> None:
         """Counts a request that may still generate ``tokens`` after ``step``."""
-        self._ends[order] = end = step + tokens
+        self._ends[request] = end = step + tokens
         self._sum_of_ends += end
         if tokens > self._clip:
-            self._long[order] = end
+            self._long[request] = end
 
-    def remove(self, order: int) -> None:
+    def remove(self, request: int) -> None:
         """Forgets a request."""
-        self._sum_of_ends -= self._ends.pop(order)
-        self._long.pop(order, None)
+        self._sum_of_ends -= self._ends.pop(request)
+        self._long.pop(request, None)
 
     def tokens(self, step: int) -> float:
         """Returns the tokens that are expected after ``step``."""
         possible = self._sum_of_ends - len(self._ends) * step
-        for order, end in tuple(self._long.items()):
+        for request, end in tuple(self._long.items()):
             excess = end - step - self._clip
             if excess > 0:
                 possible -= excess
             else:
-                del self._long[order]
+                del self._long[request]
         return possible * self.ratio(step)
 
     def ratio(self, step: int) -> float:

@@ -45,6 +45,7 @@ class SglangScheduler:
         "_chunked",
         "_estimate",
         "_is_full",
+        "_is_mixed",
         "_kept_back",
         "_leases",
         "_limits",
@@ -93,7 +94,8 @@ class SglangScheduler:
         self._num_gone = 0
         # How many of the step's chunks are in the tree.
         self._num_cached = 0
-        # Blocks for the decodes of a mixed batch.
+        # Whether the step's decodes take part in its prefill batch, and the blocks kept for them.
+        self._is_mixed = False
         self._kept_back = 0
         self._order = 0
 
@@ -121,17 +123,14 @@ class SglangScheduler:
             return
         self._cache_chunks(len(self.chunks))
         decoding = self.decoding
-        num_before = decoding.size
         num_joined = 0
         for seq, _ in self.chunks:
             if seq.is_decoding:
-                self._estimate.add(seq.order, decoding.steps, seq.output_tokens - seq.emitted)
+                self._estimate.add(seq.index, decoding.steps, seq.output_tokens - seq.emitted)
                 num_joined += 1
-        num_before -= num_joined
-        if num_joined < len(self.chunks) or not (num_before or self._num_gone):
-            self._is_full = False
-        if not self.decodes_pause and num_before:
-            # A mixed batch becomes the running one.
+        num_before = decoding.size - num_joined + self._num_gone
+        if num_joined < len(self.chunks) or not num_before or self._is_mixed:
+            # Some have ended, or the batch becomes the running one.
             self._is_full = False
         self.chunks.clear()
         self.decodes_pause = False
@@ -162,22 +161,24 @@ class SglangScheduler:
         if slots <= 0 and chunked is None:
             self._is_full = True
             return False
-        is_mixed = self._limits.enable_mixed_chunk and num_decode > 0
+        self._is_mixed = is_mixed = self._limits.enable_mixed_chunk and num_decode > 0
         self._kept_back = self.decoding.blocks_for_step() if is_mixed else 0
         if self._kept_back > self.kv.free_blocks:
             return False
         self._sort_waiting()
-        budget = self._budget(is_mixed)
+        budget = self._budget()
         if chunked is None or self._continue(chunked, budget):
             self._admit(budget, slots, now_s)
         if not self.chunks:
             return False
         self._take_blocks()
         self._num_cached = 0
-        if is_mixed:
-            self._estimate.skip_step()
-            self._num_gone = 0
+        if self._limits.enable_mixed_chunk:
+            self._mix()
         self.decodes_pause = num_decode > 0 and not is_mixed
+        if not self.decodes_pause:
+            # It counts as a step of the decode set, but the ratio falls in decode batches only.
+            self._estimate.skip_step()
         return True
 
     def _sort_waiting(self) -> None:
@@ -192,15 +193,15 @@ class SglangScheduler:
         elif policy == "lof":
             prefix_order.longest_output_first(self.waiting)
 
-    def _budget(self, is_mixed: bool) -> PrefillBudget:
+    def _budget(self) -> PrefillBudget:
         limits = self._limits
         tokens = limits.max_num_batched_tokens
         chunk = tokens if limits.enable_chunked_prefill else None
         prefill = tokens if chunk is None else int(self._rules["max_prefill_tokens"])
         promised = self._estimate.tokens(self.decoding.steps)
-        if is_mixed:
+        if limits.enable_mixed_chunk:
             num_decode = self.decoding.size + self._num_gone
-            promised += self._kept_back * self._block_size
+            promised += max(num_decode, self._kept_back * self._block_size)
             prefill -= num_decode
             chunk = None if chunk is None else chunk - num_decode
         return PrefillBudget(self._block_size, chunk, prefill, promised)
@@ -267,13 +268,14 @@ class SglangScheduler:
         """
         kv = self.kv
         lease = self._leases.get(seq.index)
-        node, num_units, num_blocks = kv.match(seq.units, lease)
         most = (seq.target - 1) // self._block_size
+        limit = -(-most // kv.blocks_per_unit)
+        node, num_units, num_blocks = kv.match(seq.units, lease, limit)
         if num_blocks > most:
             idle_blocks = kv.free_blocks - kv.idle_blocks(node)
             if not idle_blocks:
                 # Holding the last unit would leave no block to compute its last token in.
-                return kv.match(seq.units[: num_units - 1], lease)
+                return kv.match(seq.units, lease, num_units - 1)
             num_blocks = most
         return node, num_units, num_blocks
 
@@ -310,7 +312,21 @@ class SglangScheduler:
             # A page more each, since the allocator does not look at where a chunk begins.
             wanted += chunk + (page if page > 1 else 0)
         self.kv.make_room(-(-wanted // page))
-        self.kv.take(num_blocks + self._kept_back)
+        self.kv.take(num_blocks)
+
+    def _mix(self) -> None:
+        """Lets the decodes, if any, take part in the batch, behind its prompts."""
+        self.kv.make_room(self.decoding.size)
+        self.kv.take(self._kept_back)
+        self._num_gone = 0
+        chunks = [seq for seq, _ in self.chunks]
+        self._reorder(chunks + [seq for seq in self.running.values() if seq.is_decoding])
+
+    def _reorder(self, sequences: list[Sequence]) -> None:
+        """Puts all running sequences in the given order."""
+        for order, seq in zip(sorted(self.running), sequences, strict=True):
+            seq.order = order
+        self.running = {seq.order: seq for seq in sequences}
 
     # --- decode -------------------------------------------------------------------------------
 
@@ -324,38 +340,38 @@ class SglangScheduler:
             self._retract()
         if has_shrunk or must_retract:
             self._is_full = False
-        self.kv.take(decoding.blocks_for_step())
+        self.kv.take_step(decoding.blocks_for_step(), decoding.size)
         return must_retract
 
     def _retract(self) -> None:
         """Sends sequences back until the others have blocks for their next token."""
         decoding = self.decoding
         ahead = int(self._rules["retract_decode_steps"])
-        while decoding.blocks_for_step() > self.kv.free_blocks:
+        while (needed := decoding.blocks_for_step()) > self.kv.free_blocks:
+            self.kv.make_room(needed)
             # SGLang fails the last one that decodes; here the prompt that is in its way goes.
             victim = self._chunked if decoding.size == 1 else self._victim()
             assert victim is not None, "a request alone has no room"
             self._send_back(victim)
             self.kv.make_room(-(-ahead * decoding.size // self._block_size))
-        kept = [seq for seq in self.running.values() if seq.is_decoding]
+        kept = sorted((s for s in self.running.values() if s.is_decoding), key=_least_last)
+        self._reorder(kept + self.prefilling)
         generated = sum(seq.emitted + decoding.steps - seq.join_step for seq in kept)
         allowed = sum(seq.output_tokens for seq in kept)
         ratio = min(1.0, (generated + ahead * len(kept)) / (allowed + 1))
         self._estimate.restart(ratio, decoding.steps + 1)
 
     def _victim(self) -> Sequence:
-        """Returns who has generated least; of those the longest prompt, then the last to enter."""
-        return min(
-            (seq for seq in reversed(self.running.values()) if seq.is_decoding),
-            key=lambda seq: (seq.emitted - seq.join_step, -seq.prompt_tokens),
-        )
+        """Returns who has generated least; of those the longest prompt, then the last in order."""
+        decodes = (seq for seq in reversed(self.running.values()) if seq.is_decoding)
+        return max(decodes, key=_least_last)
 
     def _send_back(self, seq: Sequence) -> None:
         """Sends a running sequence to the end of the queue; the tree keeps what it has."""
         del self.running[seq.order]
         if seq.is_decoding:
             self.decoding.leave(seq)
-            self._estimate.remove(seq.order)
+            self._estimate.remove(seq.index)
             self._log.interrupt(seq.index, seq.first_step)
         else:
             self.prefilling.remove(seq)
@@ -373,8 +389,8 @@ class SglangScheduler:
 
     def finish(self, seq: Sequence) -> None:
         """Lets go of a sequence that has all its tokens; the tree keeps them."""
-        if seq.order in self._estimate:
-            self._estimate.remove(seq.order)
+        if seq.index in self._estimate:
+            self._estimate.remove(seq.index)
             if not self.chunks:
                 self._num_gone += 1
         else:
@@ -386,6 +402,11 @@ class SglangScheduler:
         self._let_go(seq)
         del self._leases[seq.index]
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+
+def _least_last(seq: Sequence) -> tuple[int, int]:
+    """Sorts decoding sequences by tokens generated, most first, then by prompt, shortest first."""
+    return seq.join_step - seq.emitted, seq.prompt_tokens
 
 
 def _rules() -> dict[str, float]:
