@@ -18,7 +18,7 @@ from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable, load_table
 from dynosim.hardware_models.timing.transfer import carried
-from dynosim.hardware_models.timing.weight_format import executed_format
+from dynosim.hardware_models.timing.weight_format import WeightFormat, executed_format
 
 EXPERT_LOAD = ("power_law_1.2", "power_law_1.01", "balanced")
 """Measured distributions of tokens over experts, the one to use first: real routers are skewed
@@ -45,7 +45,7 @@ class TableSource:
     home: bool
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
-        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        form, near = self._forms(dtype)
         rows, sites = _first_dtype(self._folder, self.backend, near.gemm_tables)
         on = self.measured_on
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
@@ -60,7 +60,7 @@ class TableSource:
         return Priced(seconds, self._source(f"gemm {dtype}", rows))
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
-        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        form, near = self._forms(dtype)
         rows, found = _nearest_experts(self._folder, self.backend, near.moe_tables, block)
         on = self.measured_on
         seconds = held_line(
@@ -121,6 +121,13 @@ class TableSource:
         grid = attention_table.decode_grid(decode, found_too, shape, on, self.gpu)
         source = self._source(f"mla block {dtype}", decode, _other_shape(found, shape))
         return Priced((curve.as_block(), grid), source)
+
+    def _forms(self, dtype: str) -> tuple[WeightFormat, WeightFormat]:
+        """Returns how the GPU runs ``dtype`` and how the measured one does: with like kernels."""
+        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        if form != near:
+            raise MissingTable(f"{self.measured_on.key} runs {dtype} as {near.name}")
+        return form, near
 
     @property
     def _folder(self) -> str:
