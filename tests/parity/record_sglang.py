@@ -196,9 +196,7 @@ def decode(ends: Any, last: Any, pages: Any, out: Any, bound: int, page: int) ->
     extend(ends - 1, ends, last, pages, out, bound, page)
 
 
-def new_pages(
-    seq_lens: Any, page_size: int, prefix_lens: Any = None, decode: bool = False
-) -> int:
+def new_pages(seq_lens: Any, page_size: int, prefix_lens: Any = None, decode: bool = False) -> int:
     """Returns how many pages sequences begin with their new tokens."""
     starts = seq_lens - 1 if decode else prefix_lens
     return int((-(-seq_lens // page_size) + (-starts // page_size)).sum())
@@ -242,9 +240,7 @@ def stand_in() -> None:
     )
     set_names("sglang.srt.server_args", get_global_server_args=lambda: ARGS)
     modes = {name: Mode(name) for name in ("EXTEND", "DECODE", "MIXED", "IDLE", "DLLM_EXTEND")}
-    set_names(
-        "sglang.srt.model_executor.forward_batch_info", ForwardMode=SimpleNamespace(**modes)
-    )
+    set_names("sglang.srt.model_executor.forward_batch_info", ForwardMode=SimpleNamespace(**modes))
     set_names(
         "sglang.srt.disaggregation.utils",
         DisaggregationMode=SimpleNamespace(NULL=0, PREFILL=1, DECODE=2),
@@ -513,9 +509,7 @@ class StepRecorder:
             assert scheduler.last_batch, "the scheduler is stuck"
             scheduler.last_batch = None
             return False
-        preempted = [
-            i for i, r in enumerate(self._requests) if r.retraction_count > retractions[i]
-        ]
+        preempted = [i for i, r in enumerate(self._requests) if r.retraction_count > retractions[i]]
         tokens, hits = self._batch_facts(batch)
         ran = list(batch.reqs)
         self._process(batch)

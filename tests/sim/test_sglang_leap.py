@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import token_gaps_s
