@@ -154,7 +154,12 @@ class KvCache:
         The caller has checked that ``num_blocks <= free_blocks``.
         """
         self.free_blocks -= num_blocks
-        missing = num_blocks - self._head
+        self._head -= num_blocks
+        if self._head < 0:
+            self._evict_blocks(-self._head)
+
+    def _evict_blocks(self, missing: int) -> None:
+        """Evicts until ``missing`` blocks are there; those of a last unit beyond it are left."""
         queue = self._queue
         while missing > 0:
             entry = queue[0]
@@ -243,6 +248,8 @@ class KvCache:
 
     def _unshare(self, held: list[int], num_named: int) -> list[int]:
         """Gives up ``held[:num_named]``; returns the copies that nobody else holds, in order."""
+        if not num_named:
+            return []
         sharers = self._sharers
         # Ids are chained: whoever shares a unit shares all before it ...
         num_shared = 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dynosim.sim.engine.sglang_rules import SglangRules
+
 
 class OutputEstimate:
     """A share, the new-token ratio, of the tokens that running requests may still generate.
 
-    The ratio starts at ``highest``, falls by ``decay`` with every decode step down to ``lowest``,
-    and is set anew when requests are retracted. Of each request at most ``clip`` tokens count.
-    Steps are numbered as in the decode set; queries cost O(requests that exceed ``clip``).
+    The ratio starts high, falls with every decode step down to a lowest value, and is set anew when
+    requests are retracted. Of each request at most ``clip_max_new_tokens`` count. Steps are
+    numbered as in the decode set; queries cost O(requests that exceed that).
     """
 
     __slots__ = (
@@ -23,12 +25,12 @@ class OutputEstimate:
         "_sum_of_ends",
     )
 
-    def __init__(self, highest: float, lowest: float, decay: float, clip: int) -> None:
-        self._highest = highest
-        self._lowest = lowest
-        self._decay = decay
-        self._clip = clip
-        self._base = highest
+    def __init__(self, rules: SglangRules, conservativeness: float) -> None:
+        self._highest = min(rules.init_new_token_ratio * conservativeness, 1.0)
+        self._lowest = self._highest * rules.min_new_token_ratio_factor
+        self._decay = (self._highest - self._lowest) / rules.new_token_ratio_decay_steps
+        self._clip = rules.clip_max_new_tokens
+        self._base = self._highest
         self._base_step = 0
         # The step with which each request ends; and those far from it.
         self._ends: dict[int, int] = {}

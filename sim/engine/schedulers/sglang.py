@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from dynosim.hardware_models.cards import read_card, value_of
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.engine import prefix_order
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.output_estimate import OutputEstimate
@@ -29,7 +27,9 @@ from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
 from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.sglang_rules import sglang_rules
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_order import WaitingOrder
 
 POLICIES = ("fcfs", "lpm", "dfs_weight", "lof")
 
@@ -39,32 +39,6 @@ class SglangScheduler:
 
     ``prefilling`` holds the sequences of the batch's chunks, and the one whose prompt is cut.
     """
-
-    __slots__ = (
-        "_block_size",
-        "_chunked",
-        "_estimate",
-        "_is_full",
-        "_is_mixed",
-        "_kept_back",
-        "_leases",
-        "_limits",
-        "_log",
-        "_num_cached",
-        "_num_gone",
-        "_order",
-        "_policy",
-        "_rules",
-        "_unit_tokens",
-        "chunks",
-        "decodes_pause",
-        "decoding",
-        "kv",
-        "may_overtake",
-        "prefilling",
-        "running",
-        "waiting",
-    )
 
     def __init__(self, limits: EngineLimits, kv: RadixCache, log: StepLog) -> None:
         self.kv = kv
@@ -77,16 +51,15 @@ class SglangScheduler:
         self.decodes_pause = False
         self._limits = limits
         self._log = log
-        self._rules = rules = _rules()
-        highest = min(rules["init_new_token_ratio"] * limits.schedule_conservativeness, 1.0)
-        lowest = highest * rules["min_new_token_ratio_factor"]
-        decay = (highest - lowest) / rules["new_token_ratio_decay_steps"]
-        self._estimate = OutputEstimate(highest, lowest, decay, int(rules["clip_max_new_tokens"]))
-        self._policy = limits.scheduling_policy if limits.enable_prefix_caching else "fcfs"
+        self._rules = rules = sglang_rules()
+        self._estimate = OutputEstimate(rules, limits.schedule_conservativeness)
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
         # What requests hold of the tree, by index; kept while they are retracted.
         self._leases: dict[int, Lease] = {}
+        self._waiting_order = WaitingOrder(
+            limits.scheduling_policy, kv, self._leases, limits.block_size, rules
+        )
         self._chunked: Sequence | None = None
         # Nobody is tried again until a decode batch has lost somebody.
         self._is_full = False
@@ -165,7 +138,7 @@ class SglangScheduler:
         self._kept_back = self.decoding.blocks_for_step() if is_mixed else 0
         if self._kept_back > self.kv.free_blocks:
             return False
-        self._sort_waiting()
+        self._waiting_order.sort(self.waiting)
         budget = self._budget()
         if chunked is None or self._continue(chunked, budget):
             self._admit(budget, slots, now_s)
@@ -181,23 +154,11 @@ class SglangScheduler:
             self._estimate.skip_step()
         return True
 
-    def _sort_waiting(self) -> None:
-        policy = self._policy
-        if policy == "lpm" and len(self.waiting) <= self._rules["lpm_queue_limit"]:
-            twin = int(self._rules["in_batch_prefix_tokens"])
-            prefix_order.longest_prefix_first(
-                self.waiting, self.kv, self._leases, self._unit_tokens, self._block_size, twin
-            )
-        elif policy == "dfs_weight":
-            prefix_order.depth_first(self.waiting, self.kv, self._leases)
-        elif policy == "lof":
-            prefix_order.longest_output_first(self.waiting)
-
     def _budget(self) -> PrefillBudget:
         limits = self._limits
         tokens = limits.max_num_batched_tokens
         chunk = tokens if limits.enable_chunked_prefill else None
-        prefill = tokens if chunk is None else int(self._rules["max_prefill_tokens"])
+        prefill = tokens if chunk is None else self._rules.max_prefill_tokens
         promised = self._estimate.tokens(self.decoding.steps)
         if limits.enable_mixed_chunk:
             num_decode = self.decoding.size + self._num_gone
@@ -243,11 +204,15 @@ class SglangScheduler:
         node, num_units, num_blocks = self._find(seq)
         rest = seq.target - num_blocks * page
         wanted = rest + self._clipped(seq.output_tokens - seq.emitted) + page
+        chunk = budget.first_chunk(rest, is_first=not self.chunks)
+        left = self._left(budget)
+        if chunk or budget.chunk is not None:
+            # Not looked at where, without chunked prefill, the batch has no room.
+            left -= kv.idle_blocks(node) * page
         # Alone, a request enters whatever it may need: the pool is large enough for any.
-        if self.running and wanted >= self._left(budget) - kv.idle_blocks(node) * page:
+        if self.running and wanted >= left:
             self._is_full = True
             return False
-        chunk = budget.first_chunk(rest, is_first=not self.chunks)
         if not chunk:
             return False
         self.waiting.popleft()
@@ -280,7 +245,7 @@ class SglangScheduler:
         return node, num_units, num_blocks
 
     def _clipped(self, output_tokens: int) -> int:
-        return min(output_tokens, int(self._rules["clip_max_new_tokens"]))
+        return min(output_tokens, self._rules.clip_max_new_tokens)
 
     def _enter(
         self, seq: Sequence, node: RadixNode, num_units: int, num_blocks: int, now_s: float
@@ -346,7 +311,7 @@ class SglangScheduler:
     def _retract(self) -> None:
         """Sends sequences back until the others have blocks for their next token."""
         decoding = self.decoding
-        ahead = int(self._rules["retract_decode_steps"])
+        ahead = self._rules.retract_decode_steps
         while (needed := decoding.blocks_for_step()) > self.kv.free_blocks:
             self.kv.make_room(needed)
             # SGLang fails the last one that decodes; here the prompt that is in its way goes.
@@ -407,12 +372,6 @@ class SglangScheduler:
 def _least_last(seq: Sequence) -> tuple[int, int]:
     """Sorts decoding sequences by tokens generated, most first, then by prompt, shortest first."""
     return seq.join_step - seq.emitted, seq.prompt_tokens
-
-
-def _rules() -> dict[str, float]:
-    """Returns the scheduler's figures, from SGLang's card."""
-    figures = read_card("backends", "sglang")["scheduler"]
-    return {name: value_of(figures, name) for name in figures}
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:
