@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def field_docs(cls: type[Any]) -> dict[str, str]:
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         body = _module_classes(base.__module__).get(base.__qualname__, [])
-        for field, after in zip(body, body[1:], strict=False):
+        for field, after in pairwise(body):
             match field, after:
                 case (
                     ast.AnnAssign(target=ast.Name(id=name)),
