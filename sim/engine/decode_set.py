@@ -88,9 +88,8 @@ class DecodeSet:
         last = first + num_steps
         if last <= size:
             return sum(ring[first:last])
-        cycles, rest = divmod(last, size)
-        # Whole rounds of the ring, from its start, less what lies before the first step.
-        return cycles * self.size - sum(ring[:first]) + sum(ring[:rest])
+        cycles, rest = divmod(last - size, size)
+        return sum(ring[first:]) + cycles * self.size + sum(ring[:rest])
 
     def steps_within(self, num_blocks: int, at_most: int) -> int:
         """Returns the largest number of steps up to ``at_most`` that ``num_blocks`` allow."""

@@ -136,7 +136,7 @@ class StaticScheduler:
             self._slots.idle(seq)
         else:
             self._slots.clear()
-            self.kv.release([], 0, 0, self._reserved_blocks)
+            self.kv.release([], 0, self._reserved_blocks)
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:

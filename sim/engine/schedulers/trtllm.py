@@ -26,6 +26,7 @@ from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.stretch import Chain
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 
@@ -34,7 +35,7 @@ class _Prefix(NamedTuple):
     """What a request finds cached: tokens, copies of units, and blocks of them that are in use."""
 
     tokens: int
-    copies: list[int]
+    copies: Chain
     num_units: int
     blocks_in_use: int
 
@@ -183,12 +184,12 @@ class TrtllmScheduler:
     def _prefix(self, seq: Sequence, num_cached: int) -> _Prefix:
         """Returns what a request may reuse of its ``num_cached`` units."""
         if not num_cached:
-            return _Prefix(0, seq.units, 0, 0)
+            return _Prefix(0, [], 0, 0)
         kv = self.kv
         # The last token is always computed: its logits are needed.
         num_units = min(num_cached, (seq.target - 1) // self._unit_tokens)
         copies = kv.find(seq.units, num_units)
-        in_use = num_units * kv.blocks_per_unit - kv.evictable_hits(copies, num_units)
+        in_use = num_units * kv.blocks_per_unit - kv.evictable(copies)
         is_whole_prompt = num_cached * self._unit_tokens == seq.target
         tokens = seq.target - 1 if is_whole_prompt else num_units * self._unit_tokens
         return _Prefix(tokens, copies, num_units, in_use)
@@ -219,8 +220,7 @@ class TrtllmScheduler:
         """Takes all blocks of the request's prompt."""
         kv = self.kv
         self._unpledged -= self._to_completion(seq) - prefix.blocks_in_use
-        if prefix.num_units:
-            kv.hold(prefix.copies, prefix.num_units)
+        kv.hold(prefix.copies)
         seq.held = prefix.copies
         seq.named = prefix.num_units
         seq.computed = prefix.tokens
@@ -283,9 +283,7 @@ class TrtllmScheduler:
             return
         extra = seq.computed // self._unit_tokens - len(seq.units)
         if extra > 0:
-            private = self.kv.private_units(extra)
-            seq.units = seq.units + private
-            seq.held = seq.held + private
+            seq.units = seq.units + self.kv.private_units(extra)
 
     def _put_back(self, seq: Sequence) -> None:
         waiting = self.waiting
@@ -299,7 +297,7 @@ class TrtllmScheduler:
         kv = self.kv
         free = kv.free_blocks
         num_cached = seq.blocks if self._limits.enable_prefix_caching else 0
-        kv.release(seq.held, seq.named, num_cached, seq.blocks - num_cached)
+        kv.release(seq.held, num_cached, seq.blocks - num_cached)
         self._unpledged += kv.free_blocks - free + self._to_completion(seq) - seq.blocks
 
 

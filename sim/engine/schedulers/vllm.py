@@ -26,6 +26,7 @@ from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.stretch import Chain, num_units
 from dynosim.sim.engine.waiting_queue import PriorityQueue
 
 POLICIES = ("fcfs", "priority")
@@ -219,13 +220,13 @@ class VllmScheduler:
         while waiting and budget > 0 and len(self.running) < limits.max_num_seqs:
             seq = waiting[0]
             num_hits = taken_back = 0
-            found = seq.units
-            if found and limits.enable_prefix_caching:
+            found: Chain = []
+            if seq.units and limits.enable_prefix_caching:
                 # The last token is always computed: its logits are needed.
-                num_hits = kv.hits(found, (seq.target - 1) // self._unit_tokens)
-                if num_hits:
-                    found = kv.find(found, num_hits)
-                    taken_back = kv.evictable_hits(found, num_hits)
+                found = kv.find(seq.units, (seq.target - 1) // self._unit_tokens)
+                if found:
+                    num_hits = num_units(found)
+                    taken_back = kv.evictable(found)
             cached = num_hits * self._unit_tokens
             chunk = seq.target - cached
             if chunk > self._longest_chunk:
@@ -239,8 +240,7 @@ class VllmScheduler:
             if self._lacking(seq, blocks) + new_blocks + taken_back > kv.free_blocks:
                 return
             waiting.popleft()
-            if num_hits:
-                kv.hold(found, num_hits)
+            kv.hold(found)
             kv.take(new_blocks)
             seq.held = found
             seq.named = num_hits
@@ -319,15 +319,13 @@ class VllmScheduler:
             return
         extra = seq.computed // self._unit_tokens - len(seq.units)
         if extra > 0:
-            private = self.kv.private_units(extra)
-            self.kv.register(private, private, 0, extra)
-            seq.units = seq.units + private
-            seq.held = seq.held + private
-            seq.named = len(seq.units)
+            units = seq.units = seq.units + self.kv.private_units(extra)
+            seq.held = self.kv.register(units, seq.held, seq.named, len(units))
+            seq.named = len(units)
 
     def _free(self, seq: Sequence) -> None:
         num_full = seq.computed // self._block_size if self._limits.enable_prefix_caching else 0
-        self.kv.release(seq.held, seq.named, num_full, seq.blocks - num_full)
+        self.kv.release(seq.held, num_full, seq.blocks - num_full)
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:
