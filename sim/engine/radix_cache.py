@@ -127,11 +127,10 @@ class RadixCache:
         node, num_units = self._descend(self.root, units, 0, stop, lease)
         num_blocks = num_units * self.blocks_per_unit
         if lease is not None and num_units == len(units):
-            for tail in lease.tails:
-                if not tail.is_cached:
-                    break
-                node = tail
-                num_blocks += tail.tail
+            # Evicted from its end on, and perhaps computed again since.
+            lease.tails = [tail for tail in lease.tails if tail.is_cached]
+            for node in lease.tails:
+                num_blocks += node.tail
         self._touch(node)
         return node, num_units, num_blocks
 

@@ -558,6 +558,17 @@ class StepRecorder:
             self.rows.append([1, *facts])
 
 
+def runs(path: list[int]) -> list[int]:
+    """Returns [first, count, ...] of the runs of consecutive numbers in ``path``."""
+    found: list[int] = []
+    for unit in path:
+        if found and sum(found[-2:]) == unit:
+            found[-1] += 1
+        else:
+            found += [unit, 1]
+    return found
+
+
 def main(source: Path, folder: Path, seed: str = "") -> None:
     """Writes one file per group of workloads; those that SGLang fails at are left out."""
     sys.meta_path.insert(0, Loader(source))
@@ -569,7 +580,8 @@ def main(source: Path, folder: Path, seed: str = "") -> None:
         except RuntimeError as error:
             print(number, workload["group"], str(error).splitlines()[0], flush=True)
             continue
-        groups.setdefault(workload["group"], []).append(workload | {"rows": rows})
+        record = workload | {"units": [runs(path) for path in workload["units"]], "rows": rows}
+        groups.setdefault(workload["group"], []).append(record)
         print(number, workload["group"], sum(row[0] for row in rows), flush=True)
     for group, records in groups.items():
         data = {"format": FORMAT, "sglang": VERSION, "workloads": records}

@@ -66,7 +66,15 @@ def load(group: str, engine: str = "vllm") -> list[Record]:
     assert recording["format"] == 1
     assert recording[engine] == VERSIONS[engine], "docstrings name the version observed"
     workloads: list[Record] = recording["workloads"]
+    if engine == "sglang":
+        for record in workloads:
+            record["units"] = [_expanded(runs) for runs in record["units"]]
     return workloads
+
+
+def _expanded(runs: list[int]) -> list[int]:
+    """Returns the numbers of [first, count, ...] runs."""
+    return [first + i for first, count in _pairs(runs).items() for i in range(count)]
 
 
 def recorded_steps(record: Record) -> Iterator[Step]:

@@ -24,6 +24,8 @@ PLAN: list[tuple[str, int, dict[str, Any]]] = [
     ("no_chunks", 40, {"chunked": False}),
     ("mixed_chunk", 60, {"mixed": True}),
     ("pages", 60, {"page": 16, "unit_tokens": 16}),
+    ("long_queue", 12, {"policy": "lpm", "num_requests": 200}),
+    ("long_outputs", 8, {"longest_output": 9000}),
     ("coarse_units", 40, {"unit_tokens": 16}),
 ]
 
@@ -46,16 +48,19 @@ def _workload(
     mixed: bool = False,
     page: int = 1,
     unit_tokens: int = 1,
+    num_requests: int = 0,
+    longest_output: int = 200,
 ) -> Record:
     """Returns a workload, in vLLM's names of options.
 
     ``units[i]`` names the leading ``unit_tokens``-sized pieces of request ``i``'s prompt.
     """
-    n = rng.randint(6, 36)
+    n = num_requests or rng.randint(6, 36)
     longest = rng.choice([16, 64] if is_daring else [64, 128, 320])
     prompts = [prompt_length(rng, longest, 16) for _ in range(n)]
     shortest = rng.choice([100] if is_daring else [1, 1, 40])
-    outputs = [rng.choice([shortest, rng.randint(1, 60), rng.randint(20, 200)]) for _ in range(n)]
+    kinds = [(shortest, shortest), (1, 60), (20, longest_output)]
+    outputs = [rng.randint(*rng.choice(kinds)) for _ in range(n)]
     # SGLang takes no request that would not leave a few tokens of the pool free.
     needed = -(-(max(map(sum, zip(prompts, outputs, strict=True))) + 2) // page) + 1
     ample = [2 * needed] if is_daring else [3 * needed, 30 * needed]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,8 +44,6 @@ def clusters(draw: st.DrawFn) -> ClusterSpec:
 def open_or_single(spec: ClusterSpec, load: Workload) -> ClusterSpec:
     # In a closed loop, replicas in lockstep feed each other: at the same instant, up to rounding,
     # which decides whether a request is still in time for the next step.
-    from dataclasses import replace
-
     return spec if load.max_concurrency is None else replace(spec, replicas=1)
 
 
