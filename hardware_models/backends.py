@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from dynosim.hardware_models import nim
 from dynosim.hardware_models.cards import Source, card_keys, read_card, source_of
 from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.gpus import Gpu
@@ -21,6 +22,12 @@ class Backend:
     Host times are per engine step and per sequence of the batch; with asynchronous scheduling a
     step takes the larger of host and GPU time, else their sum. ``frontend_s`` is spent once per
     request before the engine sees it.
+
+    CUDA graphs are captured for token counts that follow ``graph_steps``, pairs of where a stretch
+    starts and its step, up to ``graph_max_tokens``; smaller steps are padded to the next (no pairs:
+    sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
+    prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
+    not known.
     """
 
     name: str
@@ -34,6 +41,10 @@ class Backend:
     host_per_sequence_s: float
     layer_launch_s: float
     frontend_s: float
+    graph_steps: tuple[tuple[int, int], ...] = ()
+    graph_max_tokens: int = 0
+    graphs_in_mixed_steps: bool = False
+    eager_layer_s: float | None = None
 
 
 _ALIASES = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "trt": "trtllm"}
@@ -81,13 +92,17 @@ def get_backend(name: str, version: str | None = None, gpu: Gpu | None = None) -
     rows = rows_by_version(card["versions"], version)
     large = gpu is None or _is_large(card["large_gpu"], gpu)
     figures = {
-        figure: row["large"] if large and "large" in row else row["value"]
+        figure: _hashable(row["large"] if large and "large" in row else row["value"])
         for figure, row in rows.items()
     }
     tables = card["tables"]
     key = (gpu.tables or gpu.tables_nearest) if gpu else None
     tables_version = str(tables.get(key, tables["default"]))
     return Backend(name=card["name"], version=version, tables_version=tables_version, **figures)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def backend_sources(name: str, version: str | None = None) -> dict[str, Source]:
@@ -100,7 +115,8 @@ def backend_sources(name: str, version: str | None = None) -> dict[str, Source]:
 
 def _key(name: str) -> str:
     folded = fold(name)
-    key = _ALIASES.get(folded, folded)
+    # NIM is a container around one of the engines.
+    key = nim.default_engine() if folded == nim.NAME else _ALIASES.get(folded, folded)
     if key not in list_backends():
         raise unknown_name("backend", name, list_backends())
     return key

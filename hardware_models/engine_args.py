@@ -52,6 +52,8 @@ class EngineArgs:
     """Reuse the KV cache of prompt beginnings seen before."""
     enable_chunked_prefill: bool = True
     """Split long prompts over several steps."""
+    enforce_eager: bool = False
+    """Launch kernel by kernel instead of replaying CUDA graphs."""
     scheduling_policy: str | None = None
     """Order in which waiting requests enter; by default the backend's own."""
     long_prefill_token_threshold: Annotated[int, Ge(0)] = 0

@@ -19,7 +19,8 @@ class Gpu:
     are per GPU and direction. ``peak_flop_s`` are dense rates as (dtype, FLOP/s) pairs.
     ``nvlink_bandwidth_bytes_s`` is None where GPUs talk over PCIe. ``tables`` names the folder
     of measured kernel tables (None: roofline only); ``tables_nearest`` that of the measured GPU
-    most like this one, whose efficiencies may stand in.
+    most like this one, whose efficiencies may stand in. ``multiprocessors``, their shared memory
+    and the L2 cache are None where no model of time asks for them.
     """
 
     key: str
@@ -38,6 +39,9 @@ class Gpu:
     cloud_price_usd_hour: float | None
     tables: str | None
     tables_nearest: str | None = None
+    multiprocessors: int | None = None
+    multiprocessor_shared_bytes: int | None = None
+    l2_cache_bytes: int | None = None
 
     def peak(self, dtype: str) -> float:
         """Returns the dense peak rate in FLOP/s; KeyError where the GPU has no such dtype."""
@@ -58,6 +62,8 @@ _FIGURES = (
     "list_price_usd",
     "cloud_price_usd_hour",
 )
+_CHIP_FIGURES = ("multiprocessors", "multiprocessor_shared_bytes", "l2_cache_bytes")
+"""Figures that a card may leave out."""
 
 
 def list_gpus() -> tuple[str, ...]:
@@ -89,7 +95,8 @@ def get_gpu(name: str) -> Gpu:
 
 
 def _from_card(card: dict[str, Any]) -> Gpu:
-    figures = {figure: value_of(card, figure) for figure in _FIGURES}
+    named = (*_FIGURES, *(f for f in _CHIP_FIGURES if f in card))
+    figures = {figure: value_of(card, figure) for figure in named}
     peaks = tuple((dtype, float(row["value"])) for dtype, row in card["peak_flop_s"].items())
     return Gpu(
         key=card["key"],
@@ -110,6 +117,6 @@ def gpu_sources(name: str) -> dict[str, Source]:
     Peak rates stand under ``peak_flop_s.<dtype>``. Raises UserError for an unknown name.
     """
     card = read_card("gpus", get_gpu(name).key)
-    rows = {figure: card[figure] for figure in _FIGURES}
+    rows = {figure: card.get(figure) for figure in (*_FIGURES, *_CHIP_FIGURES)}
     rows |= {f"peak_flop_s.{dtype}": row for dtype, row in card["peak_flop_s"].items()}
     return {figure: source_of(card, row) for figure, row in rows.items() if row is not None}

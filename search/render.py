@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 40
 PIPE_COLUMNS = 200
-EXTRA_METRICS = ("p99_ttft_ms", "p99_tpot_ms", "usd_per_hour")
+TAIL_METRICS = ("p99_ttft_ms", "p99_tpot_ms")
 SHAPE = ("replicas", "tensor_parallel_size", "pipeline_parallel_size")
 SHORT_FIELDS = {
     "max_num_seqs": "seqs",
@@ -64,7 +64,9 @@ def frontier_table(result: SearchResult) -> Table:
         shown.append(result.cheapest)
     varied = [d.name for d in result.space.varied if d.name not in SHAPE]
     metrics = [o.metric for o in result.space.objectives]
-    metrics += [m for m in EXTRA_METRICS if m not in metrics]
+    # The latencies that were bounded; where none was, the tails.
+    bounded = [slo.metric for slo in result.space.slos] or TAIL_METRICS
+    metrics += [m for m in (*bounded, "usd_per_hour") if m not in metrics]
     title = f"Frontier: {len(result.frontier)} of {len(result.trials)} trials"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("trial", justify="right")

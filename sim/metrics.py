@@ -13,10 +13,11 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.engine.step_log import Steps
-from dynosim.sim.quantiles import Progressions
+from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.results import ReplicaLog, RunResult
 
 PERCENTILES = (50, 90, 95, 99)
+GOODPUT_KINDS = ("ttft", "tpot", "e2el")
 
 Metrics = dict[str, float]
 """Flat names to numbers; times in ms, rates per second. Absent quantities are NaN."""
@@ -26,8 +27,11 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     """Returns all metrics of a run.
 
     ``slos_ms`` are goodput thresholds in ms by ``ttft``, ``tpot``, ``e2el``; with none given,
-    ``request_goodput`` is NaN.
+    ``request_goodput`` is NaN. Raises ValueError for any other name: goodput judges requests, and
+    a gap between tokens (``itl``) belongs to no single one.
     """
+    if unknown := (slos_ms or {}).keys() - GOODPUT_KINDS:
+        raise ValueError(f"no goodput threshold on {sorted(unknown)}; allowed: {GOODPUT_KINDS}")
     latency_s = request_latencies_s(result)
     metrics = _counts_and_rates(result)
     for name, values in latency_s.items():
@@ -54,7 +58,7 @@ def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> 
 
 
 def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
-    """Returns per-request seconds: ttft, its parts queue and prefill, tpot, e2el.
+    """Returns per-request seconds: ttft, its parts frontend, queue and prefill, tpot, e2el.
 
     NaN for refused requests, and for the TPOT of single-token answers, which have none.
     """
@@ -64,7 +68,8 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
         tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
     return {
         "ttft": result.first_token_s - result.sent_s,
-        "queue": result.scheduled_s - result.sent_s,
+        "frontend": np.where(result.completed, result.frontend_s, np.nan),
+        "queue": result.scheduled_s - result.sent_s - result.frontend_s,
         "prefill": result.first_token_s - result.scheduled_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
@@ -107,24 +112,24 @@ def _statistics(name: str, values_ms: FloatArray) -> Metrics:
     if not len(values_ms):
         names = ["mean", "median", "std", *(f"p{p}" for p in PERCENTILES)]
         return {f"{s}_{name}_ms": float("nan") for s in names}
-    quantiles = np.percentile(values_ms, PERCENTILES)
+    at = quantiles(values_ms, [p / 100 for p in PERCENTILES]).tolist()
     return {
         f"mean_{name}_ms": float(values_ms.mean()),
-        f"median_{name}_ms": float(quantiles[0]),
+        f"median_{name}_ms": at[0],
         f"std_{name}_ms": float(values_ms.std()),
-        **{f"p{p}_{name}_ms": float(v) for p, v in zip(PERCENTILES, quantiles, strict=True)},
+        **{f"p{p}_{name}_ms": v for p, v in zip(PERCENTILES, at, strict=True)},
     }
 
 
 def _itl_statistics(result: RunResult) -> Metrics:
     gaps_s = token_gaps_s(result)
     mean, std = gaps_s.mean_std()
-    quantiles = [gaps_s.quantile(p / 100) for p in PERCENTILES]
+    at = [gaps_s.quantile(p / 100) for p in PERCENTILES]
     return {
         "mean_itl_ms": mean * 1e3,
-        "median_itl_ms": quantiles[0] * 1e3,
+        "median_itl_ms": at[0] * 1e3,
         "std_itl_ms": std * 1e3,
-        **{f"p{p}_itl_ms": v * 1e3 for p, v in zip(PERCENTILES, quantiles, strict=True)},
+        **{f"p{p}_itl_ms": v * 1e3 for p, v in zip(PERCENTILES, at, strict=True)},
     }
 
 
@@ -194,7 +199,7 @@ def _per_user(tpot_s: FloatArray) -> Metrics:
     tpot_s = tpot_s[tpot_s > 0]
     if not len(tpot_s):
         return {"output_tok_s_per_user": float("nan")}
-    return {"output_tok_s_per_user": float(1.0 / np.median(tpot_s))}
+    return {"output_tok_s_per_user": 1.0 / median(tpot_s)}
 
 
 def _engine_use(result: RunResult) -> Metrics:

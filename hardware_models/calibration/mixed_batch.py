@@ -28,8 +28,9 @@ from dynosim.hardware_models.calibration.mixed_report import (
     table_text,
     yaml_text,
 )
+from dynosim.hardware_models.cards import DATA
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.timing.mixed import DATA, TileCoefficients
+from dynosim.hardware_models.timing.mixed import TileCoefficients
 
 POINTS_PER_GRID = 600
 """Rows of each measured grid that a fit sees; all rows are scored."""

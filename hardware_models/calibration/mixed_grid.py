@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.gpus import get_gpu
 from dynosim.hardware_models.timing.mixed import gpu_slots
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -121,7 +122,8 @@ def _identity(path: Path, points: int) -> dict[str, Any]:
         raise unknown_name("measured gpu", hardware, GPU_KEYS, where=str(path))
     key, tp = GPU_KEYS[hardware], int(shards.removeprefix("tp"))
     heads, kv_heads = _heads(path.parent.parent / "meta.yaml", tp)
-    gpu = gpu_slots()[key]
+    gpu = gpu_slots(get_gpu(key))
+    assert gpu is not None, f"{key} runs another kernel"
     return {
         "name": np.full(points, f"{key} {model} tp{tp}"),
         "gpu": np.full(points, key),

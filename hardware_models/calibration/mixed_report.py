@@ -226,9 +226,9 @@ Other forms, the same way (means over the measured grids; `free`: fitted paramet
 - In {below} of the points the mixed kernel is over 3% faster than the slower of its parts, mostly
   decode of short contexts, where the kernel for pure decode has the dearer launch. The model
   stays at the slower part there.
-- Other GPUs with the same kernel (compute capability 8.x and 12.x, `data/gpu_slots.yaml`) follow
-  from their processors, shared memory, L2 cache and prefill speed: transferred, not measured. The
-  A100 keeps two tiles per processor, which no measured GPU does.
+- Other GPUs with the same kernel (compute capability 8.x and 12.x) follow from the processors,
+  shared memory and L2 cache of their cards and from their prefill speed: transferred, not
+  measured. The A100 keeps two tiles per processor, which no measured GPU does.
 - Everything else is taken to add up, without overlap, because its kernels differ and none was
   measured here: Hopper (FlashAttention-3 packs query heads and splits contexts in mixed batches
   too), data-centre Blackwell, MLA, 8-bit caches, SGLang and TensorRT-LLM (which launch prefill

@@ -122,6 +122,8 @@ def _parts(engine: ResolvedEngine, stage: Stage, constants: MemoryConstants) -> 
 
 
 def _graph_bytes(engine: ResolvedEngine, layers: int, constants: MemoryConstants) -> int:
+    if engine.args.enforce_eager:
+        return 0
     routed = constants.graph_moe_bytes if engine.model.is_moe else 0
     return constants.graph_base_bytes + layers * constants.graph_bytes_per_layer + routed
 

@@ -11,6 +11,7 @@ from dynosim.hardware_models.timing.roofline import peak_flop_s
 from dynosim.hardware_models.timing.roofline_source import RooflineSource
 from dynosim.hardware_models.timing.source import Chain, TimingSource
 from dynosim.hardware_models.timing.table_source import TableSource
+from dynosim.hardware_models.timing.transfer import same_generation
 
 TABLE_BACKENDS = ("trtllm", "sglang", "vllm")
 """Backends with measured tables, the most complete first: the order of borrowing."""
@@ -92,13 +93,6 @@ def _by_distance(gpu: Gpu) -> list[Gpu]:
     """Returns the other GPUs with tables, those of the most similar rates first."""
     others = [g for g in map(get_gpu, list_gpus()) if g.tables == g.key and g.key != gpu.key]
     return sorted(others, key=lambda g: _distance(g, gpu))
-
-
-def same_generation(a: Gpu, b: Gpu) -> bool:
-    """Whether kernels of one run unchanged on the other: same major compute capability, minor
-    ones less than 5 apart (Ampere's 8.0 and 8.6 differ, Blackwell's 10.0 and 10.3 do not)."""
-    close = abs(a.compute_capability - b.compute_capability) < 0.5
-    return close and int(a.compute_capability) == int(b.compute_capability)
 
 
 def _distance(a: Gpu, b: Gpu) -> float:

@@ -56,13 +56,10 @@ class DecodeGrid:
         """Returns the grid without spikes: never cheaper for more sequences or more context."""
         return DecodeGrid(self.batch, self.context, lower_envelope(self.seconds))
 
-    def scaled(self, ratio: DecodeRoof) -> DecodeGrid:
-        """Returns the grid times ``ratio`` of (sequences, context): another shape's cost."""
-        return DecodeGrid(
-            self.batch,
-            self.context,
-            self.seconds * ratio(self.batch[:, None], self.context[None, :]),
-        )
+    def mapped(self, to: Callable[[FloatArray, FloatArray, FloatArray], FloatArray]) -> DecodeGrid:
+        """Returns the grid of ``to`` (seconds, sequences, context): another shape's cost."""
+        seconds = to(self.seconds, self.batch[:, None], self.context[None, :])
+        return DecodeGrid(self.batch, self.context, seconds)
 
     def floored(self, roof: DecodeRoof) -> DecodeGrid:
         """Returns the grid raised to the roofline, which no kernel can beat.

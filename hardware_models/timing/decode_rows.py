@@ -29,8 +29,9 @@ class DecodeRows:
         self, grids: tuple[tuple[int, DecodeGrid], ...], constant_s: Callable[[int], float]
     ) -> None:
         self._grids = grids
-        self._constant_s = constant_s
-        knots = np.unique(np.concatenate([g.context for _, g in grids])) if grids else np.ones(1)
+        self.constant_s = constant_s
+        # Not np.unique, which would load numpy.ma for this.
+        knots = np.array(sorted({c for _, g in grids for c in g.context.tolist()} or {1.0}))
         self._context = np.concatenate(([0.0], knots[knots > 0]))
         self._rows: dict[int, DecodeRow] = {}
 
@@ -41,7 +42,7 @@ class DecodeRows:
         return row
 
     def _build(self, num_decode: int) -> DecodeRow:
-        seconds = np.full(len(self._context), float(self._constant_s(num_decode)))
+        seconds = np.full(len(self._context), float(self.constant_s(num_decode)))
         for layers, grid in self._grids:
             seconds += layers * np.interp(self._context, grid.context, grid.row(num_decode))
         total = self._context * num_decode

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-DATA = Path(__file__).resolve().parent.parent / "data"
+from dynosim.hardware_models.cards import DATA, read_yaml
+from dynosim.hardware_models.gpus import Gpu
 
 TILE_ROWS = 64
 """Query rows of a tile, for every head dimension."""
@@ -56,6 +56,12 @@ class TileCoefficients:
     reread_share: float
 
 
+FLASH_ATTENTION_2 = (8, 12)
+"""Major compute capabilities on which vLLM runs this kernel: 9.0 runs FlashAttention-3, 10.x
+FlashInfer or TensorRT-LLM kernels, 7.x Triton ones (vLLM: get_flash_attn_version in fa_utils.py,
+get_attn_backend_cls in platforms/cuda.py)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GpuSlots:
     """What tiles run on: processors, their shared memory, the L2 cache of the whole GPU."""
@@ -66,7 +72,7 @@ class GpuSlots:
 
 
 class MixedTiles(NamedTuple):
-    """Returns the constants of one (GPU, model shard); made by :func:`mixed_tiles`.
+    """The constants of one (GPU, model shard); made by :func:`mixed_tiles`.
 
     Seconds are sums over all attention layers. A tuple, for it is unpacked once a step.
     """
@@ -155,7 +161,7 @@ def _decode_in_tiles_s(
 
 
 def mixed_tiles(
-    gpu_key: str,
+    gpu: Gpu,
     backend: str,
     *,
     heads: int,
@@ -173,10 +179,10 @@ def mixed_tiles(
     layers, ``windowed_layers`` of them with a ``window``. ``prefill_s_per_pair`` are seconds of
     one layer per (query, key) pair of a prefill that fills the GPU, all heads of the shard
     together: a chunk of 2,048 behind 16,384 is meant. None for backends that launch prefill and
-    decode apart, for GPUs not in ``data/gpu_slots.yaml`` and for 8-bit caches: these run other
+    decode apart, for GPUs outside :data:`FLASH_ATTENTION_2` and for 8-bit caches: these run other
     kernels (Hopper's FlashAttention-3 packs heads and splits contexts in mixed batches too).
     """
-    slots = gpu_slots().get(gpu_key)
+    slots = gpu_slots(gpu)
     if backend != "vllm" or slots is None or kv_element_bytes < 2.0:
         return None
     return tiles_of(
@@ -235,26 +241,13 @@ def tiles_per_sm(shared_bytes: int, head_dim: int) -> int:
 @lru_cache(maxsize=1)
 def coefficients() -> TileCoefficients:
     """Returns the shipped fit, ``data/mixed_batch.yaml``."""
-    values = _read("mixed_batch.yaml")["coefficients"]
+    values = read_yaml(DATA / "mixed_batch.yaml")["coefficients"]
     return TileCoefficients(**{name: float(value) for name, value in values.items()})
 
 
-@lru_cache(maxsize=1)
-def gpu_slots() -> dict[str, GpuSlots]:
-    """Returns GPU key -> slots of the GPUs that run this kernel under vLLM."""
-    rows = _read("gpu_slots.yaml")["gpus"]
-    return {
-        key: GpuSlots(
-            sms=row["sms"],
-            shared_bytes=int(row["shared_kib"] * 1024),
-            l2_bytes=int(row["l2_mib"] * 1024 * 1024),
-        )
-        for key, row in rows.items()
-    }
-
-
-def _read(name: str) -> dict[str, Any]:
-    import yaml
-
-    content: dict[str, Any] = yaml.load((DATA / name).read_bytes(), Loader=yaml.CSafeLoader)
-    return content
+def gpu_slots(gpu: Gpu) -> GpuSlots | None:
+    """Returns the slots of a GPU that runs this kernel under vLLM, None for any other."""
+    sms, shared, l2 = gpu.multiprocessors, gpu.multiprocessor_shared_bytes, gpu.l2_cache_bytes
+    if int(gpu.compute_capability) not in FLASH_ATTENTION_2 or not (sms and shared and l2):
+        return None
+    return GpuSlots(sms=sms, shared_bytes=shared, l2_bytes=l2)

@@ -17,10 +17,21 @@ from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.interpolate import lower_envelope
-from dynosim.hardware_models.timing.ops import Attention, ModelOps, State, TokenOp, decompose
+from dynosim.hardware_models.timing.mixed import MixedTiles
+from dynosim.hardware_models.timing.mixed_source import mixed_attention
+from dynosim.hardware_models.timing.ops import (
+    Attention,
+    Gemm,
+    ModelOps,
+    State,
+    TokenOp,
+    decompose,
+)
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
+from dynosim.hardware_models.timing.shapes import AttentionShape
 from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.tables import MissingTable
+from dynosim.hardware_models.timing.weight_format import executed_format
 
 SAW_TOOTH = 1.05
 """Dips of the step over new tokens up to this ratio count as noise and are levelled. Deeper ones
@@ -35,11 +46,13 @@ STATE_COMPUTE_SHARE = 0.3
 class PricedAttention:
     """Attention of all layers: prefill curves with layer counts, decode rows, what is left over.
 
-    ``by_parts`` are the projections of latent-attention blocks that were not measured whole.
+    ``tiles`` say how the two meet in one step (None: one after the other). ``by_parts`` are the
+    projections of latent-attention blocks that were not measured whole.
     """
 
     prefill: tuple[tuple[int, PrefillCurve], ...]
     decode: DecodeRows
+    tiles: MixedTiles | None
     by_parts: tuple[TokenOp, ...]
     sources: tuple[OpSource, ...]
 
@@ -48,7 +61,8 @@ class PricedAttention:
 class PricedEngine:
     """Everything a step costs on the GPUs of one replica.
 
-    ``token_s`` has shape (tokens + 1,), by new tokens of the step; ``logit_s`` (sequences + 1,).
+    ``token_s`` has shape (tokens + 1,), by new tokens of the step, unpadded; ``logit_s``
+    (sequences + 1,).
     """
 
     token_s: FloatArray
@@ -144,15 +158,25 @@ def priced_attention(
     by_parts: list[TokenOp] = []
     for op in attention:
         parts, curve, grid, named = _one(gpu, backend, op)
-        prefill.append((op.count, _floored(curve, op, gpu)))
-        decode.append((op.count, attention_table.floored(grid, op.shape, gpu)))
+        inside = () if parts else op.block
+        prefill.append((op.count, _floored_curve(curve, op.shape, inside, gpu)))
+        decode.append((op.count, _floored_grid(grid, op.shape, inside, gpu)))
         by_parts += parts
         sources += named
     per_state = [(s.count, s) for s in states]
     rows = DecodeRows(
         tuple(decode), lambda n: sum(count * state_pass_s(gpu, s, n) for count, s in per_state)
     )
-    return PricedAttention(tuple(prefill), rows, tuple(by_parts), tuple(dict.fromkeys(sources)))
+    curves = tuple(curve for _, curve in prefill)
+    mixed = mixed_attention(gpu, backend, attention, curves, tuple(sources))
+    sources += [mixed.source] if mixed else []
+    return PricedAttention(
+        prefill=tuple(prefill),
+        decode=rows,
+        tiles=mixed.value if mixed else None,
+        by_parts=tuple(by_parts),
+        sources=tuple(dict.fromkeys(sources)),
+    )
 
 
 def _one(
@@ -170,12 +194,34 @@ def _one(
     return op.block, prefill.value, decode.value, [prefill.source, decode.source]
 
 
-def _floored(curve: PrefillCurve, op: Attention, gpu: Gpu) -> PrefillCurve:
+def _floored_curve(
+    curve: PrefillCurve, shape: AttentionShape, inside: tuple[Gemm, ...], gpu: Gpu
+) -> PrefillCurve:
+    """Returns the curve with what no kernel can beat; ``inside`` are projections it covers."""
+    projections = [
+        2.0 * g.n * g.k / roofline.peak_flop_s(gpu, executed_format(g.dtype, gpu).compute)
+        for g in inside
+    ]
     return replace(
         curve,
-        flop_s_per_pair=roofline.prefill_s_per_pair(gpu, op.shape),
-        kv_s_per_token=op.shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s,
+        flop_s_per_pair=roofline.prefill_s_per_pair(gpu, shape),
+        flop_s_per_token=sum(projections),
+        kv_s_per_token=shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s,
     )
+
+
+def _floored_grid(
+    grid: DecodeGrid, shape: AttentionShape, inside: tuple[Gemm, ...], gpu: Gpu
+) -> DecodeGrid:
+    """Returns the grid raised to what attention and the projections inside it take at best."""
+
+    def roof(n: FloatArray, context: FloatArray) -> FloatArray:
+        seconds = attention_table.decode_roof(gpu, shape)(n, context)
+        for g in inside:
+            seconds = seconds + roofline.gemm_s(gpu, n, g.n, g.k, executed_format(g.dtype, gpu))
+        return seconds
+
+    return grid.floored(roof)
 
 
 on_change(_levelled.cache_clear)

@@ -15,6 +15,7 @@ from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, TimingSource
 from dynosim.hardware_models.timing.tables import MissingTable
+from dynosim.hardware_models.timing.unpacking import unpacked_gemm_s
 from dynosim.hardware_models.timing.weight_format import executed_format
 
 V = TypeVar("V")
@@ -36,7 +37,8 @@ class RooflineSource:
     """Answers everything; ``measured`` is the chain of tables whose bfloat16 kernels it borrows.
 
     A format without a table costs what the same shape costs in bfloat16, times the ratio of the
-    two rooflines: bytes of weights where memory binds, peak rate where arithmetic does.
+    two rooflines: bytes of weights where memory binds, peak rate where arithmetic does. GEMMs
+    that unpack their weights take what :mod:`.unpacking` says beyond that.
     """
 
     gpu: Gpu
@@ -45,13 +47,16 @@ class RooflineSource:
     """GPUs of any generation that talk over the same kind of link, nearest first."""
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
-        wanted = roofline.gemm_s(self.gpu, m, n, k, executed_format(dtype, self.gpu))
+        form = executed_format(dtype, self.gpu)
+        seconds = unpacked_gemm_s if form.unpacks else roofline.gemm_s
+        wanted = seconds(self.gpu, m, n, k, form)
         plain = roofline.gemm_s(self.gpu, m, n, k, executed_format("bfloat16", self.gpu))
         try:
             base = self.measured.gemm_s(m, n, k, "bfloat16")
         except MissingTable:
             return _bare(f"gemm {dtype}", wanted / GEMM_SHARE, GEMM_SHARE)
-        return _borrowed(f"gemm {dtype}", base, base.value * wanted / plain)
+        lost = " x loss of unpacking" if form.unpacks else ""
+        return _borrowed(f"gemm {dtype}", base, base.value * wanted / plain, lost)
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
         wanted = roofline.moe_s(self.gpu, tokens, block, executed_format(dtype, self.gpu))
@@ -121,6 +126,6 @@ def _bare(name: str, value: V, share: float) -> Priced[V]:
     return Priced(value, OpSource(name, "roofline", detail))
 
 
-def _borrowed(name: str, base: Priced[Any], value: V) -> Priced[V]:
-    detail = f"bfloat16 kernel x ratio of rooflines ({base.source.detail})"
+def _borrowed(name: str, base: Priced[Any], value: V, also: str = "") -> Priced[V]:
+    detail = f"bfloat16 kernel x ratio of rooflines{also} ({base.source.detail})"
     return Priced(value, OpSource(name, "roofline", detail))

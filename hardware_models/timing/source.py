@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Generic, Literal, Protocol, TypeVar
@@ -29,6 +29,12 @@ class OpSource:
     name: str
     source: Provenance
     detail: str
+
+
+def weakest(sources: Iterable[OpSource]) -> Provenance:
+    """Returns the provenance that vouches least among ``sources``, which are not empty."""
+    order: tuple[Provenance, ...] = ("roofline", "transferred", "measured")
+    return order[min(order.index(source.source) for source in sources)]
 
 
 @dataclass(frozen=True, eq=False)

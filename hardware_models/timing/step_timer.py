@@ -6,6 +6,8 @@ from bisect import bisect_right
 from math import floor
 
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.graphs import Graphs, graphs_of
+from dynosim.hardware_models.timing.mixed import mixed_attention_s
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.pricing import PricedEngine, price
 from dynosim.hardware_models.timing.source import OpSource
@@ -18,21 +20,30 @@ class StepTimer:
     host = ``host_step_s`` + ``host_per_sequence_s`` x sequences that sample;
     GPU = ops over new tokens + prefill attention + decode attention + head over logits.
 
-    Known limits: prefill and decode attention of a mixed step are added, each at the speed it
-    has alone, which is optimistic (in measured mixed batches decode attention costs 1.7-3.2 times
-    as much per token of context); pipeline stages run one after the other; launch gaps are one
-    constant per layer, with CUDA graphs or without; batches are not padded to graph sizes.
+    Prefill and decode attention of one step meet as :func:`~.mixed.mixed_attention_s` says where
+    one kernel runs both, else they are added.
+
+    Ops over new tokens run at the size of the captured CUDA graph that the step is padded to; a
+    step beyond the largest graph takes at least the CPU's time to launch it kernel by kernel.
+
+    Known limits: pipeline stages run one after the other; gaps between the kernels of a graph are
+    one constant per layer.
     """
 
     __slots__ = (
         "_asynchronous",
         "_curves",
+        "_decode_token_s",
+        "_eager_s",
+        "_graph_decodes",
+        "_graph_tokens",
         "_host_per_sequence_s",
         "_host_s",
         "_logit_s",
         "_rows",
         "_state_s",
         "_state_s_per_token",
+        "_tiles",
         "_token_s",
         "sources",
     )
@@ -43,15 +54,22 @@ class StepTimer:
     def __init__(
         self,
         priced: PricedEngine,
+        graphs: Graphs,
         *,
         host_step_s: float,
         host_per_sequence_s: float,
         asynchronous: bool,
     ) -> None:
         self.sources = priced.sources
-        self._token_s: list[float] = priced.token_s.tolist()
+        padded = priced.token_s[graphs.run_tokens(len(priced.token_s))].tolist()
+        self._decode_token_s: list[float] = padded
+        self._token_s: list[float] = padded if graphs.any_step else priced.token_s.tolist()
+        self._graph_decodes = graphs.largest
+        self._graph_tokens = graphs.largest if graphs.any_step else 0
+        self._eager_s = graphs.launch_s
         self._logit_s: list[float] = priced.logit_s.tolist()
         self._rows = priced.attention.decode
+        self._tiles = priced.attention.tiles
         self._curves: tuple[tuple[int, PrefillCurve], ...] = priced.attention.prefill
         self._state_s = priced.prefill_state_s
         self._state_s_per_token = priced.prefill_state_s_per_token
@@ -65,6 +83,7 @@ class StepTimer:
         backend = engine.backend
         return cls(
             price(engine),
+            graphs_of(engine),
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
             asynchronous=backend.asynchronous_scheduling,
@@ -91,15 +110,56 @@ class StepTimer:
         sequences that sample; ``num_decode`` sequences decode over ``context_tokens`` in sum.
         IndexError beyond the compiled token budget plus sequences.
         """
-        gpu = self._token_s[new_tokens] + self._logit_s[num_logits] + prefill_attention_s
+        if num_decode == new_tokens:
+            gpu, largest = self._decode_token_s[new_tokens], self._graph_decodes
+        else:
+            gpu, largest = self._token_s[new_tokens], self._graph_tokens
+        gpu += self._logit_s[num_logits]
         if num_decode:
             knots, seconds, slope = self._rows[num_decode]
             i = bisect_right(knots, context_tokens) - 1
-            gpu += seconds[i] + slope[i] * (context_tokens - knots[i])
+            decode_s = seconds[i] + slope[i] * (context_tokens - knots[i])
+            if prefill_attention_s > 0.0 and self._tiles is not None:
+                gpu += self._mixed_s(
+                    prefill_attention_s, new_tokens, decode_s, num_decode, context_tokens
+                )
+            else:
+                gpu += prefill_attention_s + decode_s
+        else:
+            gpu += prefill_attention_s
+        if gpu < self._eager_s and new_tokens > largest:
+            gpu = self._eager_s
         host = self._host_s + self._host_per_sequence_s * num_logits
         if self._asynchronous:
             return gpu if gpu > host else host
         return gpu + host
+
+    def _mixed_s(
+        self,
+        prefill_s: float,
+        new_tokens: int,
+        decode_s: float,
+        num_decode: int,
+        context_tokens: int,
+    ) -> float:
+        """Returns attention seconds of a step whose parts run in one kernel; states only add."""
+        prefill_tokens = new_tokens - num_decode
+        states_s = 0.0
+        if self._state_s:
+            # The states of one chunk; those of further chunks in the step stay with attention.
+            prefill_states_s = self._state_s + self._state_s_per_token * prefill_tokens
+            decode_states_s = self._rows.constant_s(num_decode)
+            prefill_s -= prefill_states_s
+            decode_s -= decode_states_s
+            states_s = prefill_states_s + decode_states_s
+        return states_s + mixed_attention_s(
+            prefill_s,
+            decode_s,
+            num_decode=num_decode,
+            decode_context_tokens=context_tokens,
+            prefill_tokens=prefill_tokens,
+            tiles=self._tiles,
+        )
 
     def decode_line(self, num_decode: int, context_tokens: int) -> tuple[float, float, float]:
         """Returns (seconds, slope_s_per_token, context_limit) of decode-only steps.
@@ -111,14 +171,16 @@ class StepTimer:
         i = bisect_right(knots, context_tokens) - 1
         slope = slopes[i]
         limit = knots[i + 1] if i + 1 < len(knots) else float(1 << 53)
-        gpu = self._token_s[num_decode] + self._logit_s[num_decode]
+        gpu = self._decode_token_s[num_decode] + self._logit_s[num_decode]
         gpu += seconds[i] + slope * (context_tokens - knots[i])
         host = self._host_s + self._host_per_sequence_s * num_decode
-        if not self._asynchronous:
-            return gpu + host, slope, limit
-        if gpu >= host:
-            return gpu, slope, limit
-        if gpu + slope * (limit - context_tokens) <= host:
-            return host, 0.0, limit
-        # The GPU overtakes the host inside this piece: the line is flat up to there.
-        return host, 0.0, float(context_tokens + floor((host - gpu) / slope))
+        least = self._eager_s if num_decode > self._graph_decodes else 0.0
+        after = host
+        if self._asynchronous:
+            least, after = max(least, host), 0.0
+        if gpu >= least:
+            return gpu + after, slope, limit
+        if gpu + slope * (limit - context_tokens) <= least:
+            return least + after, 0.0, limit
+        # The kernels overtake the CPU inside this piece: the line is flat up to there.
+        return least + after, 0.0, float(context_tokens + floor((least - gpu) / slope))

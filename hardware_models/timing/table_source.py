@@ -17,7 +17,8 @@ from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable, load_table
-from dynosim.hardware_models.timing.weight_format import executed_format
+from dynosim.hardware_models.timing.transfer import carried
+from dynosim.hardware_models.timing.weight_format import WeightFormat, executed_format
 
 EXPERT_LOAD = ("power_law_1.2", "power_law_1.01", "balanced")
 """Measured distributions of tokens over experts, the one to use first: real routers are skewed
@@ -34,8 +35,8 @@ MLA_BLOCK_GEOMETRY = (192, 128, 576)
 class TableSource:
     """Answers for ``gpu`` with what was measured on ``measured_on`` under ``backend``.
 
-    Where the two GPUs differ, seconds are scaled by the ratio of their rooflines: utilisation
-    is what is transferred. ``home`` says that the engine in question runs this very backend.
+    Where the two GPUs differ, seconds are carried over as :func:`~.transfer.carried` says, by the
+    ratio of their rooflines. ``home`` says that the engine in question runs this very backend.
     """
 
     gpu: Gpu
@@ -44,17 +45,22 @@ class TableSource:
     home: bool
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
-        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        form, near = self._forms(dtype)
         rows, sites = _first_dtype(self._folder, self.backend, near.gemm_tables)
         on = self.measured_on
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
         if on != self.gpu:
-            wanted = roofline.gemm_s(self.gpu, m, n, k, form)
-            seconds = seconds * wanted / roofline.gemm_s(on, m, n, k, near)
+            seconds = carried(
+                seconds,
+                roofline.gemm_s(on, m, n, k, near),
+                lambda gpu: roofline.gemm_s(gpu, m, n, k, form),
+                self.gpu,
+                on,
+            )
         return Priced(seconds, self._source(f"gemm {dtype}", rows))
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
-        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        form, near = self._forms(dtype)
         rows, found = _nearest_experts(self._folder, self.backend, near.moe_tables, block)
         on = self.measured_on
         seconds = held_line(
@@ -64,8 +70,13 @@ class TableSource:
             lambda x: roofline.moe_s(on, x, found, near),
         )
         if on != self.gpu or found != block:
-            wanted = roofline.moe_s(self.gpu, tokens, block, form)
-            seconds = seconds * wanted / roofline.moe_s(on, tokens, found, near)
+            seconds = carried(
+                seconds,
+                roofline.moe_s(on, tokens, found, near),
+                lambda gpu: roofline.moe_s(gpu, tokens, block, form),
+                self.gpu,
+                on,
+            )
         return Priced(seconds, self._source(f"moe {dtype}", rows, _other_experts(found, block)))
 
     def all_reduce_s(self, message_bytes: FloatArray, num_gpus: int) -> Priced[FloatArray]:
@@ -111,6 +122,13 @@ class TableSource:
         source = self._source(f"mla block {dtype}", decode, _other_shape(found, shape))
         return Priced((curve.as_block(), grid), source)
 
+    def _forms(self, dtype: str) -> tuple[WeightFormat, WeightFormat]:
+        """Returns how the GPU runs ``dtype`` and how the measured one does: with like kernels."""
+        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        if form != near:
+            raise MissingTable(f"{self.measured_on.key} runs {dtype} as {near.name}")
+        return form, near
+
     @property
     def _folder(self) -> str:
         if self.measured_on.tables is None:
@@ -153,8 +171,7 @@ def _experts(folder: str, backend: str, dtype: str) -> tuple[OpTable, FloatArray
     rows = load_table(folder, backend, "moe").select(moe_dtype=dtype)
     loads = rows.axis("distribution")
     rows = rows.select(distribution=next(d for d in EXPERT_LOAD if d in loads))
-    columns = [rows.column(key).astype(np.float64) for key in _BLOCK_KEYS]
-    return rows, np.unique(np.column_stack(columns), axis=0)
+    return rows, rows.distinct(*_BLOCK_KEYS)
 
 
 _BLOCK_KEYS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")

@@ -147,6 +147,17 @@ class OpTable:
             raise MissingTable(f"{self.name}: no row with {asked}")
         return self._rows(keep, dropped=frozenset(equal))
 
+    def distinct(self, *keys: str) -> FloatArray:
+        """Returns the distinct values of numeric keys together, shape (sites, keys), sorted."""
+        positions = [self._position(key) for key in keys]
+        sizes = [len(self.axes[p]) for p in positions]
+        code = np.zeros(len(self), dtype=np.int64)
+        for p, size in zip(positions, sizes, strict=True):
+            code = code * size + self.index[:, p]
+        index = np.unravel_index(np.flatnonzero(np.bincount(code)), sizes)
+        axes = [np.asarray(self.axes[p], dtype=np.float64) for p in positions]
+        return np.column_stack([axis[i] for axis, i in zip(axes, index, strict=True)])
+
     def grid(self) -> FloatArray:
         """Returns the latencies in seconds on the full product of the axes, NaN where none."""
         dense = np.full([len(axis) for axis in self.axes], np.nan)
@@ -200,7 +211,8 @@ def _shrink(axis: Axis, column: Int32Array) -> tuple[Axis, Int32Array]:
 
 def _summarised(table: OpTable, origin: ByteArray) -> OpTable:
     """Returns ``table`` with its provenance fields told from the origins that its rows have."""
-    held = [table.origins[i] for i in np.unique(origin)]
+    # Not np.unique, which would load numpy.ma for this.
+    held = [table.origins[i] for i in np.flatnonzero(np.bincount(origin))]
     weakest: Source = "transferred" if any(o.source == "transferred" for o in held) else "measured"
     return replace(
         table,

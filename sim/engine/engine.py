@@ -6,6 +6,7 @@ Who is in a batch is the scheduler's business (:mod:`dynosim.sim.engine.schedule
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
 
 from dynosim.hardware_models.registry import find_module
@@ -72,6 +73,24 @@ class Engine:
             return list(scheduler.chunks)
         return [(seq, 1) for seq in self.running if seq.is_decoding] + scheduler.chunks
 
+    def run_until(
+        self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
+    ) -> float:
+        """Ends the run that ends now, and those after it that end before ``horizon_s``.
+
+        Returns when the run then in progress ends, infinity where there is no more work.
+        ``on_finish`` is called with each finished sequence and its end time.
+        """
+        while True:
+            for seq in self.end():
+                on_finish(seq, now_s)
+            end_s = self.begin(now_s)
+            if end_s is None:
+                return math.inf
+            if end_s >= horizon_s:
+                return end_s
+            now_s = end_s
+
     # --- a run begins -------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> float | None:
@@ -93,7 +112,7 @@ class Engine:
         scheduler = self._scheduler
         num_decode = context = 0
         if not scheduler.decodes_pause:
-            num_decode = scheduler.decoding.size
+            num_decode = scheduler.decoding.width
             context = scheduler.decoding.context_tokens + num_decode
         new_tokens = num_logits = num_decode
         attention_s = 0.0
@@ -111,16 +130,17 @@ class Engine:
         """Starts as many decode-only steps as are certain to be alike."""
         scheduler = self._scheduler
         decoding = scheduler.decoding
-        size = decoding.size
+        size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
         steps = min(decoding.steps_to_finish(), max_run)
-        if steps > 1 and context + size * (steps - 1) > context_limit:
-            steps = int((context_limit - context) // size) + 1
         if steps > 1:
-            # The coming step's blocks are already taken.
-            free = self.kv.free_blocks + decoding.blocks_for_step()
-            steps = decoding.steps_within(free, steps)
+            if context + size * (steps - 1) > context_limit:
+                steps = int((context_limit - context) // size) + 1
+            free = self.kv.free_blocks
+            if size * (steps // decoding.block_size + 1) > free:
+                # It may get tight. The coming step's blocks are already taken.
+                steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_steps = steps
@@ -170,8 +190,7 @@ class Engine:
         kv = self.kv
         if steps > 1:
             kv.take_steps(decoding, steps)
-        log = self.log.pause if scheduler.decodes_pause else self.log.run
-        log(
+        self.log.run(
             self._run_start_s,
             self._run_dt_s,
             self._run_growth_s,
@@ -181,7 +200,11 @@ class Engine:
             len(scheduler.running),
             len(scheduler.waiting),
         )
-        finished = [] if scheduler.decodes_pause else decoding.advance(steps)
+        if scheduler.decodes_pause:
+            self.log.pause()
+            finished = []
+        else:
+            finished = decoding.advance(steps)
         if scheduler.chunks:
             finished = self._end_chunks(finished)
         if len(finished) > 1:

@@ -13,6 +13,7 @@ from dynosim.terminal import table
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = (
     ("TTFT", "ttft"),
+    ("  frontend", "frontend"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
     ("TPOT", "tpot"),

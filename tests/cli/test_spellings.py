@@ -100,7 +100,7 @@ def test_simulating_a_candidate_of_a_search_gives_the_figures_of_its_trial(
     checkout: Path, dynosim: Callable[..., Any], tmp_path: Path
 ) -> None:
     space = checkout / "examples" / "quickstart" / "space.yaml"
-    assert dynosim("search", space, "-o", "run", "--n-trials", "3", "--workers", "1").code == 0
+    assert dynosim("search", space, "-o", "run", "--n-trials", "24", "--workers", "1").code == 0
     with (tmp_path / "run" / "frontier.csv").open(newline="") as file:
         row = next(csv.DictReader(file))
     (candidate,) = (tmp_path / "run" / "candidates").glob(f"*{row['number']}.yaml")

@@ -15,6 +15,7 @@ from dynosim.hardware_models.calibration.mixed_forms import ADDITIVE, TILES
 from dynosim.hardware_models.calibration.mixed_grid import MixedGrid, read_mixed_grids
 from dynosim.hardware_models.calibration.mixed_report import parameters_of
 from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.gpus import get_gpu, list_gpus
 from dynosim.hardware_models.timing.mixed import (
     GpuSlots,
     MixedTiles,
@@ -28,7 +29,7 @@ from dynosim.hardware_models.timing.mixed import (
 )
 
 LLAMA_8B_ON_RTX_PRO = mixed_tiles(
-    "rtx_pro_6000_server",
+    get_gpu("rtx_pro_6000_server"),
     "vllm",
     heads=32,
     kv_heads=8,
@@ -171,7 +172,7 @@ class TestWhereItApplies:
     ) -> None:
         assert (
             mixed_tiles(
-                gpu,
+                get_gpu(gpu),
                 backend,
                 heads=32,
                 kv_heads=8,
@@ -183,11 +184,20 @@ class TestWhereItApplies:
             is None
         )
 
+    def test_gpus_of_capability_8_and_12_run_it(self) -> None:
+        runs = {key for key in list_gpus() if gpu_slots(get_gpu(key)) is not None}
+        capable = {key for key in list_gpus() if int(get_gpu(key).compute_capability) in (8, 12)}
+        assert runs == capable
+
     def test_tiles_fit_by_shared_memory(self) -> None:
-        slots = gpu_slots()
-        assert tiles_per_sm(slots["a100_sxm"].shared_bytes, 128) == 2
-        assert tiles_per_sm(slots["rtx_4090"].shared_bytes, 128) == 1
-        assert tiles_per_sm(slots["a100_sxm"].shared_bytes, 256) == 1
+        def shared_bytes(name: str) -> int:
+            slots = gpu_slots(get_gpu(name))
+            assert slots is not None
+            return slots.shared_bytes
+
+        assert tiles_per_sm(shared_bytes("a100_sxm"), 128) == 2
+        assert tiles_per_sm(shared_bytes("rtx_4090"), 128) == 1
+        assert tiles_per_sm(shared_bytes("a100_sxm"), 256) == 1
 
 
 class TestReading:
@@ -233,9 +243,11 @@ class TestAgainstMeasurement:
         rows = grid.where(np.arange(0, len(grid), 397))
         expected = TILES.seconds(parameters_of(coefficients()), rows)
         for i, vector_s in enumerate(expected):
+            slots = gpu_slots(get_gpu(str(rows.gpu[i])))
+            assert slots is not None
             tiles = tiles_of(
                 coefficients(),
-                gpu_slots()[str(rows.gpu[i])],
+                slots,
                 heads=int(rows.heads[i]),
                 kv_heads=int(rows.kv_heads[i]),
                 head_dim=128,

@@ -14,7 +14,8 @@ def resolve(**changes):
 def test_every_none_is_filled_but_the_pins():
     args = resolve().args
     unset = [name for name, value in vars(args).items() if value is None]
-    assert unset == ["num_gpu_blocks_override", "kv_cache_memory_bytes"]
+    left_to_the_scheduler = ["scheduling_policy"]
+    assert unset == [*left_to_the_scheduler, "num_gpu_blocks_override", "kv_cache_memory_bytes"]
 
 
 def test_defaults_of_vllm_on_a_large_gpu():
@@ -90,5 +91,5 @@ def test_errors_say_which_argument(change, where):
 
 
 def test_an_unknown_backend_lists_all():
-    with pytest.raises(UserError, match="allowed: sglang, trtllm, vllm"):
+    with pytest.raises(UserError, match="allowed: sglang, static, trtllm, vllm"):
         resolve(backend="vlm")

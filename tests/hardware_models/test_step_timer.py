@@ -231,7 +231,7 @@ class TestSources:
         plain = timer("meta-llama/Llama-3.1-8B-Instruct", "h200_sxm", "vllm", 1)
         decode, prefill = (1, 1, 0.0, 1, 100), (8192, 1, 0.0, 0, 0)
         assert 0.25 < t.step_s(*decode) / plain.step_s(*decode) < 0.6
-        assert t.step_s(*prefill) == pytest.approx(plain.step_s(*prefill), rel=0.01)
+        assert 1.0 < t.step_s(*prefill) / plain.step_s(*prefill) < 1.4
 
 
 def test_timers_of_candidates_that_differ_in_limits_agree() -> None:

@@ -11,7 +11,7 @@ from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import summarize
-from dynosim.sim.quantiles import Progressions
+from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.results import RunResult
 from workloads import workload
 
@@ -29,6 +29,16 @@ def listed(runs: list[tuple[float, float, int, int]]) -> list[float]:
     return [
         dt + j * g for dt, g, count, weight in runs for j in range(count) for _ in range(weight)
     ]
+
+
+@given(
+    values=st.lists(st.floats(0.0, 1e6), min_size=1, max_size=50),
+    shares=st.lists(st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.95, 0.99, 1.0]), min_size=1),
+)
+def test_quantiles_are_those_of_numpy(values: list[float], shares: list[float]) -> None:
+    found = quantiles(np.array(values), shares)
+    assert found.tolist() == np.quantile(values, shares).tolist()
+    assert median(np.array(values)) == np.median(values)
 
 
 @given(runs=RUNS, q=st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.99, 1.0]))
@@ -92,3 +102,22 @@ def test_pooled_gaps_are_every_request_s_own_gaps() -> None:
     assert m["mean_itl_ms"] == pytest.approx(gaps_ms.mean())
     for p in (50, 90, 95, 99):
         assert m[f"p{p}_itl_ms"] == pytest.approx(np.percentile(gaps_ms, p))
+
+
+def test_goodput_on_gaps_between_tokens_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="itl"):
+        summarize(run(), {"itl": 50.0})
+
+
+def test_time_before_the_engine_is_neither_queue_nor_prefill() -> None:
+    timer = AffineTimer(0.010, 0.0, 0.0, 0.0, 0.0)
+    limits = EngineLimits(max_num_seqs=1, max_num_batched_tokens=100)
+    spec = ClusterSpec(
+        timer=timer, limits=limits, num_blocks=100, max_model_len=1000, frontend_s=0.004
+    )
+    # The second request waits for the first: 10 ms of prefill.
+    m = summarize(run_cluster(spec, workload([0.0, 0.0], [20, 20], [1, 1])))
+    assert m["mean_frontend_ms"] == pytest.approx(4.0)
+    assert m["mean_queue_ms"] == pytest.approx(5.0)
+    assert m["mean_prefill_ms"] == pytest.approx(10.0)
+    assert m["mean_ttft_ms"] == pytest.approx(19.0)

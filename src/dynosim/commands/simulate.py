@@ -74,6 +74,7 @@ def simulate_command(
             metrics,
             seed=question.seed,
             request_rate=float("inf") if rate is None else rate,
+            burstiness=question.workload.burstiness,
         )
         write_json(json, document)
     if requests_jsonl is not None:
