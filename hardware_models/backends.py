@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from dynosim.hardware_models import nim
 from dynosim.hardware_models.cards import Source, card_keys, read_card, source_of
 from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.gpus import Gpu
@@ -114,7 +115,8 @@ def backend_sources(name: str, version: str | None = None) -> dict[str, Source]:
 
 def _key(name: str) -> str:
     folded = fold(name)
-    key = _ALIASES.get(folded, folded)
+    # NIM is a container around one of the engines.
+    key = nim.default_engine() if folded == nim.NAME else _ALIASES.get(folded, folded)
     if key not in list_backends():
         raise unknown_name("backend", name, list_backends())
     return key

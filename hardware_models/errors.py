@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -42,6 +41,8 @@ class InputErrors(UserError):
 
 def unknown_name(kind: str, found: str, known: Iterable[str], *, where: str = "") -> UserError:
     """Returns the error for a name that is not in ``known``, with the nearest spellings."""
+    import difflib
+
     names = sorted(known)
     near = difflib.get_close_matches(found, names, n=4, cutoff=0.4)
     if not near:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import types
@@ -84,6 +83,8 @@ def shown(value: object) -> str:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Returns up to three spellings of ``known`` close to ``name``."""
     names = sorted(known)
+    import difflib
+
     return difflib.get_close_matches(name.replace("-", "_").lower(), names, n=3, cutoff=0.5)
 
 

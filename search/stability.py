@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dynosim.hardware_models.arrays import FloatArray
+from dynosim.sim.quantiles import median
 
 MIN_REQUESTS = 16
 """Fewer requests say nothing about a trend."""
@@ -42,10 +41,10 @@ def instability(arrival_s: FloatArray, start_s: FloatArray, finish_s: FloatArray
         return -1.0
     quarter = len(arrival_s) // 4
     delay_s = start_s - arrival_s
-    first_s = float(np.median(delay_s[:quarter]))
-    last_s = float(np.median(delay_s[-quarter:]))
-    apart_s = float(np.median(arrival_s[-quarter:]) - np.median(arrival_s[:quarter]))
-    drain_s = float(finish_s.max() - arrival_s[-1] - np.median(finish_s - start_s))
+    first_s = median(delay_s[:quarter])
+    last_s = median(delay_s[-quarter:])
+    apart_s = median(arrival_s[-quarter:]) - median(arrival_s[:quarter])
+    drain_s = float(finish_s.max() - arrival_s[-1] - median(finish_s - start_s))
     signs = (
         (last_s - first_s) / (GROWTH_LIMIT * max(apart_s, 1e-9)),
         last_s / (RATIO_LIMIT * max(first_s, 1e-9)),

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
-from dynosim.sim.quantiles import Progressions
+from dynosim.sim.engine.step_log import Steps
+from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.results import ReplicaLog, RunResult
 
 PERCENTILES = (50, 90, 95, 99)
@@ -111,40 +112,62 @@ def _statistics(name: str, values_ms: FloatArray) -> Metrics:
     if not len(values_ms):
         names = ["mean", "median", "std", *(f"p{p}" for p in PERCENTILES)]
         return {f"{s}_{name}_ms": float("nan") for s in names}
-    quantiles = np.percentile(values_ms, PERCENTILES)
+    at = quantiles(values_ms, [p / 100 for p in PERCENTILES]).tolist()
     return {
         f"mean_{name}_ms": float(values_ms.mean()),
-        f"median_{name}_ms": float(quantiles[0]),
+        f"median_{name}_ms": at[0],
         f"std_{name}_ms": float(values_ms.std()),
-        **{f"p{p}_{name}_ms": float(v) for p, v in zip(PERCENTILES, quantiles, strict=True)},
+        **{f"p{p}_{name}_ms": v for p, v in zip(PERCENTILES, at, strict=True)},
     }
 
 
 def _itl_statistics(result: RunResult) -> Metrics:
     gaps_s = token_gaps_s(result)
     mean, std = gaps_s.mean_std()
-    quantiles = [gaps_s.quantile(p / 100) for p in PERCENTILES]
+    at = [gaps_s.quantile(p / 100) for p in PERCENTILES]
     return {
         "mean_itl_ms": mean * 1e3,
-        "median_itl_ms": quantiles[0] * 1e3,
+        "median_itl_ms": at[0] * 1e3,
         "std_itl_ms": std * 1e3,
-        **{f"p{p}_itl_ms": v * 1e3 for p, v in zip(PERCENTILES, quantiles, strict=True)},
+        **{f"p{p}_itl_ms": v * 1e3 for p, v in zip(PERCENTILES, at, strict=True)},
     }
 
 
 def token_gaps_s(result: RunResult) -> Progressions:
     """Returns the gaps between consecutive tokens of all requests.
 
-    Within a stint every request of the batch sees each step's duration; a preemption adds the gap
-    from one stint to the next.
+    Within a stint every request of the batch sees each step's duration, with the pauses before it;
+    a preemption adds the gap from one stint to the next.
     """
     columns = []
     for log in result.replicas:
-        steps = log.steps
-        columns.append(np.stack([steps.dt_s, steps.growth_s, steps.counts, steps.num_decode]))
+        columns.append(_step_gaps_s(log.steps))
         waits_s = _resumption_gaps_s(log)
         columns.append(np.stack([waits_s, 0 * waits_s, 0 * waits_s + 1, 0 * waits_s + 1]))
     return Progressions(*np.concatenate(columns, axis=1))
+
+
+def _step_gaps_s(steps: Steps) -> FloatArray:
+    """Returns the gaps within stints as rows of dt, growth, count and weight."""
+    gaps = np.stack([steps.dt_s, steps.growth_s, steps.counts, steps.num_decode])
+    if not steps.is_pause.any():
+        return gaps
+    # Of those who decode after a pause, some sat it out, the others got their first token in it.
+    pauses = np.flatnonzero(steps.is_pause)
+    sat_out = np.zeros(len(steps.counts) + 1)
+    sat_out[pauses + 1] = steps.num_decode[pauses]
+    # A run's first step, as seen by those who had their last token just before it.
+    first = gaps * [[1.0], [0.0], [0.0], [1.0]]
+    first[2] = 1.0
+    first[3] -= sat_out[:-1]
+    # Those who join for a pause see it to the end of the step that ends it.
+    decodes = np.flatnonzero(~steps.is_pause)
+    following = decodes[np.searchsorted(decodes, pauses)]
+    end_s = steps.start_s[following] + steps.dt_s[following]
+    first[0, pauses] = end_s - steps.start_s[pauses]
+    rest = np.stack([steps.dt_s + steps.growth_s, *gaps[1:]])
+    rest[2] -= 1.0
+    return np.concatenate([first, rest], axis=1)
 
 
 def _resumption_gaps_s(log: ReplicaLog) -> FloatArray:
@@ -176,7 +199,7 @@ def _per_user(tpot_s: FloatArray) -> Metrics:
     tpot_s = tpot_s[tpot_s > 0]
     if not len(tpot_s):
         return {"output_tok_s_per_user": float("nan")}
-    return {"output_tok_s_per_user": float(1.0 / np.median(tpot_s))}
+    return {"output_tok_s_per_user": 1.0 / median(tpot_s)}
 
 
 def _engine_use(result: RunResult) -> Metrics:

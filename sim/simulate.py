@@ -136,7 +136,7 @@ def scheduler_name(backend: str) -> str:
 
 def _policy(scheduler: str, asked: str | None) -> str:
     policies: tuple[str, ...] = find_module(_SCHEDULERS, "scheduler", scheduler).POLICIES
-    policy = policies[0] if asked is None else asked.replace("-", "_")
+    policy = policies[0] if asked is None else asked.lower().replace("-", "_")
     if policy not in policies:
         raise unknown_name("scheduling policy", policy, policies, where="scheduling_policy")
     return policy

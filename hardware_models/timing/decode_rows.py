@@ -30,7 +30,8 @@ class DecodeRows:
     ) -> None:
         self._grids = grids
         self.constant_s = constant_s
-        knots = np.unique(np.concatenate([g.context for _, g in grids])) if grids else np.ones(1)
+        # Not np.unique, which would load numpy.ma for this.
+        knots = np.array(sorted({c for _, g in grids for c in g.context.tolist()} or {1.0}))
         self._context = np.concatenate(([0.0], knots[knots > 0]))
         self._rows: dict[int, DecodeRow] = {}
 

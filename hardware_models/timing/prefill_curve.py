@@ -78,17 +78,23 @@ class PrefillCurve:
         launches dominate and a longer whole costs hardly more.
         """
         whole = chunk_tokens + prefix_tokens
-        alone = self.whole_s(chunk_tokens)
-        own = pairs(chunk_tokens, prefix_tokens, self.window)
-        if prefix_tokens <= 0:
-            shared = alone
-        elif self.additive:
-            shared = self.whole_s(whole) - self.whole_s(prefix_tokens) + self.root_s[0] ** 2
+        window = self.window
+        seconds = self.whole_s(chunk_tokens)
+        if window is None:
+            reach = whole
+            own = chunk_tokens * (prefix_tokens + 0.5 * chunk_tokens)
         else:
-            shared = self.whole_s(whole) * own / pairs(whole, 0, self.window)
-        reach = whole if self.window is None else min(whole, chunk_tokens + self.window)
+            reach = min(whole, chunk_tokens + window)
+            own = pairs(chunk_tokens, prefix_tokens, window)
+        if prefix_tokens > 0:
+            if self.additive:
+                shared = self.whole_s(whole) - self.whole_s(prefix_tokens) + self.root_s[0] ** 2
+            else:
+                all_pairs = 0.5 * whole * whole if window is None else pairs(whole, 0, window)
+                shared = self.whole_s(whole) * own / all_pairs
+            seconds = max(seconds, shared)
         arithmetic = own * self.flop_s_per_pair + chunk_tokens * self.flop_s_per_token
-        return max(shared, alone, arithmetic, reach * self.kv_s_per_token)
+        return max(seconds, arithmetic, reach * self.kv_s_per_token)
 
 
 def pairs(chunk_tokens: float, prefix_tokens: float, window: int | None) -> float:

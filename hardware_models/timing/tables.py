@@ -211,7 +211,8 @@ def _shrink(axis: Axis, column: Int32Array) -> tuple[Axis, Int32Array]:
 
 def _summarised(table: OpTable, origin: ByteArray) -> OpTable:
     """Returns ``table`` with its provenance fields told from the origins that its rows have."""
-    held = [table.origins[i] for i in np.unique(origin)]
+    # Not np.unique, which would load numpy.ma for this.
+    held = [table.origins[i] for i in np.flatnonzero(np.bincount(origin))]
     weakest: Source = "transferred" if any(o.source == "transferred" for o in held) else "measured"
     return replace(
         table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import simpy
@@ -75,15 +76,12 @@ class Worker:
         assert isinstance(event, RunEnd)
         if event.number != self._run_number:
             return
-        engine = self.engine
-        horizon_s = self._horizon()
-        now_s: float | None = self._run_end_s
-        while now_s is not None:
-            for seq in engine.end():
-                self.outstanding -= 1
-                self._on_finish(seq, now_s)
-            now_s = engine.begin(now_s)
-            if now_s is not None and now_s >= horizon_s:
-                self._end_run_at(now_s, _RUN_END)
-                return
-        self._is_busy = False
+        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._finish)
+        if end_s < math.inf:
+            self._end_run_at(end_s, _RUN_END)
+        else:
+            self._is_busy = False
+
+    def _finish(self, seq: Sequence, time_s: float) -> None:
+        self.outstanding -= 1
+        self._on_finish(seq, time_s)

@@ -10,10 +10,11 @@ from dynosim.sim.engine.sequence import Sequence
 class DecodeSet:
     """Decoding sequences, advanced together; all queries cost O(1) in their number.
 
-    ``steps`` counts decode steps so far. ``context_tokens`` is the summed number of computed
-    tokens. Where each sequence next needs a KV block is kept as a ring over the block size: a
-    sequence that joins at step ``j`` with ``c`` computed tokens crosses a block boundary at every
-    step ``s`` with ``(c + s - j) % block_size == 0``.
+    ``steps`` counts decode steps so far. A step computes ``width`` sequences: the ``size`` that get
+    a token, and in a static batch also those that have all of theirs. ``context_tokens`` is their
+    summed number of computed tokens. Where each sequence next needs a KV block is kept as a ring
+    over the block size: a sequence that joins at step ``j`` with ``c`` computed tokens crosses a
+    block boundary at every step ``s`` with ``(c + s - j) % block_size == 0``.
     """
 
     __slots__ = (
@@ -24,11 +25,13 @@ class DecodeSet:
         "context_tokens",
         "size",
         "steps",
+        "width",
     )
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.size = 0
+        self.width = 0
         self.steps = 0
         self.context_tokens = 0
         self._crossings = [0] * block_size
@@ -41,6 +44,7 @@ class DecodeSet:
         seq.is_decoding = True
         seq.join_step = steps
         self.size += 1
+        self.width += 1
         self.context_tokens += seq.computed
         self._crossings[(steps - seq.computed) % self.block_size] += 1
         finish = steps + seq.output_tokens - seq.emitted
@@ -65,6 +69,7 @@ class DecodeSet:
         seq.blocks = -(-seq.computed // self.block_size)
         seq.is_decoding = False
         self.size -= 1
+        self.width -= 1
         self.context_tokens -= seq.computed
 
     def crosses(self, seq: Sequence) -> bool:
@@ -77,15 +82,14 @@ class DecodeSet:
 
     def blocks_needed(self, num_steps: int) -> int:
         """Returns the KV blocks that the next ``num_steps`` steps need together."""
-        cycles, rest = divmod(num_steps, self.block_size)
-        first = self.steps % self.block_size
-        last = first + rest
+        size = self.block_size
         ring = self._crossings
-        if last <= self.block_size:
-            partial = sum(ring[first:last])
-        else:
-            partial = sum(ring[first:]) + sum(ring[: last - self.block_size])
-        return cycles * self.size + partial
+        first = self.steps % size
+        last = first + num_steps
+        if last <= size:
+            return sum(ring[first:last])
+        cycles, rest = divmod(last - size, size)
+        return sum(ring[first:]) + cycles * self.size + sum(ring[:rest])
 
     def steps_within(self, num_blocks: int, at_most: int) -> int:
         """Returns the largest number of steps up to ``at_most`` that ``num_blocks`` allow."""
@@ -109,7 +113,7 @@ class DecodeSet:
     def advance(self, num_steps: int) -> list[Sequence]:
         """Runs ``num_steps`` steps and returns the sequences that end with the last of them."""
         self.steps += num_steps
-        self.context_tokens += num_steps * self.size
+        self.context_tokens += num_steps * self.width
         finish_steps = self._finish_steps
         if finish_steps and finish_steps[0] == self.steps:
             heappop(finish_steps)

@@ -6,12 +6,12 @@ Who is in a batch is the scheduler's business (:mod:`dynosim.sim.engine.schedule
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
 
 from dynosim.hardware_models.registry import find_module
-from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import Scheduler, WaitingQueue
+from dynosim.sim.engine.schedulers.base import BlockPool, Scheduler, WaitingQueue
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
@@ -51,7 +51,7 @@ class Engine:
         module = find_module("dynosim.sim.engine.schedulers", "scheduler", limits.scheduler)
         scheduler: Scheduler = module.make(limits, num_blocks, blocks_per_unit, self.log)
         self._scheduler = scheduler
-        self.kv: KvCache = scheduler.kv
+        self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
         self._timer = timer
@@ -68,36 +68,58 @@ class Engine:
 
     def batch(self) -> list[tuple[Sequence, int]]:
         """Returns who gets how many tokens in each step of the run in progress."""
-        decodes = [(seq, 1) for seq in self.running if seq.is_decoding]
-        return decodes + self._scheduler.chunks
+        scheduler = self._scheduler
+        if scheduler.decodes_pause:
+            return list(scheduler.chunks)
+        return [(seq, 1) for seq in self.running if seq.is_decoding] + scheduler.chunks
+
+    def run_until(
+        self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
+    ) -> float:
+        """Ends the run that ends now, and those after it that end before ``horizon_s``.
+
+        Returns when the run then in progress ends, infinity where there is no more work.
+        ``on_finish`` is called with each finished sequence and its end time.
+        """
+        while True:
+            for seq in self.end():
+                on_finish(seq, now_s)
+            end_s = self.begin(now_s)
+            if end_s is None:
+                return math.inf
+            if end_s >= horizon_s:
+                return end_s
+            now_s = end_s
 
     # --- a run begins -------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> float | None:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
-        preempted = scheduler.schedule(now_s)
+        is_single = scheduler.schedule(now_s)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
         if scheduler.decoding.size:
-            # After a preemption, or for a decode that sat out, the next batch is another one.
-            is_single = preempted or scheduler.prefilling
+            # For a prompt or a decode that sat out, the next batch is another one, too.
+            is_single = is_single or bool(scheduler.prefilling)
             return self._begin_decode_run(1 if is_single else self._limits.max_run)
         return None
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
         timer = self._timer
-        decoding = self._scheduler.decoding
-        num_decode = decoding.size
+        scheduler = self._scheduler
+        num_decode = context = 0
+        if not scheduler.decodes_pause:
+            num_decode = scheduler.decoding.width
+            context = scheduler.decoding.context_tokens + num_decode
         new_tokens = num_logits = num_decode
         attention_s = 0.0
-        for seq, chunk in self._scheduler.chunks:
+        for seq, chunk in scheduler.chunks:
             attention_s += timer.prefill_attention_s(chunk, seq.computed)
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
-        context = decoding.context_tokens + num_decode
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
         self._run_growth_s = 0.0
         self._run_steps = 1
@@ -108,16 +130,17 @@ class Engine:
         """Starts as many decode-only steps as are certain to be alike."""
         scheduler = self._scheduler
         decoding = scheduler.decoding
-        size = decoding.size
+        size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
         steps = min(decoding.steps_to_finish(), max_run)
-        if steps > 1 and context + size * (steps - 1) > context_limit:
-            steps = int((context_limit - context) // size) + 1
         if steps > 1:
-            # The coming step's blocks are already taken.
-            free = self.kv.free_blocks + decoding.blocks_for_step()
-            steps = decoding.steps_within(free, steps)
+            if context + size * (steps - 1) > context_limit:
+                steps = int((context_limit - context) // size) + 1
+            free = self.kv.free_blocks
+            if size * (steps // decoding.block_size + 1) > free:
+                # It may get tight. The coming step's blocks are already taken.
+                steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_steps = steps
@@ -166,7 +189,7 @@ class Engine:
         decoding = scheduler.decoding
         kv = self.kv
         if steps > 1:
-            kv.take(decoding.blocks_needed(steps) - decoding.blocks_for_step())
+            kv.take_steps(decoding, steps)
         self.log.run(
             self._run_start_s,
             self._run_dt_s,
@@ -177,7 +200,11 @@ class Engine:
             len(scheduler.running),
             len(scheduler.waiting),
         )
-        finished = decoding.advance(steps)
+        if scheduler.decodes_pause:
+            self.log.pause()
+            finished = []
+        else:
+            finished = decoding.advance(steps)
         if scheduler.chunks:
             finished = self._end_chunks(finished)
         if len(finished) > 1:

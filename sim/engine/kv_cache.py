@@ -7,16 +7,20 @@ freed last block first, so that a prefix outlives what was built on it. Two requ
 the same block; both copies stay, and the older one is found first.
 
 Identity is kept per *unit*, the prefix block of the workload (``blocks_per_unit`` KV blocks); a
-unit is hit whole or not at all. A request holds *copies* of units. The first copy of a unit goes
-by the unit's own id, further ones by fresh ids. Full blocks that nobody else can ever ask for
+unit is hit whole or not at all. What one request computes is kept as one
+:class:`~dynosim.sim.engine.stretch.Stretch`, so that costs follow the number of requests that
+a prefix was put together by, not its length. Full blocks that nobody else can ever ask for
 (generated tokens) are counted, not named.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 
-# Fewer places than this are not worth a pass over the queue.
+from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.stretch import Chain, Place, Stretch, num_units
+
+# Fewer empty places than this are not worth a pass over the queue.
 _FEW_PLACES = 1000
 
 
@@ -25,21 +29,17 @@ class KvCache:
 
     ``num_blocks`` are the blocks that requests can hold: vLLM's ``num_gpu_blocks`` less its null
     block. ``free_blocks`` counts those that no request holds, cached or not. Unit ids are
-    non-negative and chained: one id stands for one prefix.
+    non-negative and chained: one id stands for one prefix. What can be found is closed under
+    taking prefixes: who holds a unit holds all before it, and frees them after it.
     """
 
     __slots__ = (
-        "_at",
-        "_cached",
-        "_copies",
-        "_free",
+        "_empty_places",
         "_fresh_id",
         "_head",
-        "_left",
-        "_num_left",
         "_queue",
-        "_sharers",
-        "_unit_of",
+        "_spares",
+        "_stretches",
         "blocks_per_unit",
         "free_blocks",
         "num_blocks",
@@ -50,22 +50,15 @@ class KvCache:
         self.blocks_per_unit = blocks_per_unit
         self.free_blocks = num_blocks
         # Free blocks in the order in which they will be taken: `_head` that hold nothing findable,
-        # then the queue of what requests freed: numbers of full but nameless blocks, and lists of
-        # copies, the first from `_at` on. A copy that is held again leaves its place in the
-        # queue standing; `_left` counts such places, which all come before its next one.
+        # then the queue of what requests freed: numbers of full but nameless blocks, and places of
+        # units. Units that are held again leave their place, which may stay in the queue empty.
         self._head = num_blocks
-        self._queue: deque[int | list[int]] = deque()
-        self._at = 0
-        self._free: set[int] = set()
-        self._left: dict[int, int] = {}
-        self._num_left = 0
-        # Units that can be found, held or not; and how many requests beyond one hold a copy.
-        self._cached: set[int] = set()
-        self._sharers: dict[int, int] = {}
-        # Only of units with a copy that does not go by the unit's id: all copies, oldest first;
-        # and the unit of each such copy.
-        self._copies: dict[int, list[int]] = {}
-        self._unit_of: dict[int, int] = {}
+        self._queue: deque[int | Place] = deque()
+        self._empty_places = 0
+        # Stretches that can be found, by their first units; of units that were computed more than
+        # once, the copies that are not found yet, one stretch each, oldest first.
+        self._stretches: dict[int, Stretch] = {}
+        self._spares: dict[int, list[Stretch]] = {}
         self._fresh_id = 1 << 60
 
     @property
@@ -77,72 +70,79 @@ class KvCache:
 
     def hits(self, units: list[int], limit: int) -> int:
         """Returns how many leading units of ``units[:limit]`` are cached."""
-        cached = self._cached
+        return num_units(self.find(units, limit))
+
+    def find(self, units: list[int], limit: int) -> Chain:
+        """Returns the cached prefix of ``units[:limit]``."""
+        stretches = self._stretches
+        found: Chain = []
         n = 0
-        for unit in units:
-            if n == limit or unit not in cached:
+        limit = min(limit, len(units))
+        while n < limit:
+            stretch = stretches.get(units[n])
+            if stretch is None:
                 break
-            n += 1
-        return n
+            length = stretch.shared(units, n, limit)
+            found.append((stretch, length))
+            n += length
+        return found
 
-    def find(self, units: list[int], num_hits: int) -> list[int]:
-        """Returns the copies of the cached ``units[:num_hits]``, and the other units behind them.
+    def evictable(self, found: Chain) -> int:
+        """Returns the blocks of a prefix that are free now and would be taken back."""
+        free = [length - stretch.reach for stretch, length in found if length > stretch.reach]
+        return self.blocks_per_unit * sum(free)
 
-        The list is ``units`` itself where every copy goes by its unit's id.
+    def hold(self, found: Chain) -> None:
+        """Takes a prefix that was found for one more request."""
+        for stretch, length in found:
+            before = len(stretch.places)
+            self.free_blocks -= self.blocks_per_unit * stretch.hold(length)
+            self._empty_places += before - len(stretch.places)
+
+    def register(self, units: list[int], held: Chain, start: int, stop: int) -> Chain:
+        """Makes ``units[start:stop]``, computed by the request that holds ``held``, findable.
+
+        ``held`` are copies of ``units[:start]``. Returns the request's copies of
+        ``units[:stop]``; of units that others have cached meanwhile it has its own.
         """
-        copies = self._copies
-        if not copies or copies.keys().isdisjoint(units[:num_hits]):
-            return units
-        found = [copies[unit][0] if unit in copies else unit for unit in units[:num_hits]]
-        return found + units[num_hits:]
-
-    def evictable_hits(self, found: list[int], num_hits: int) -> int:
-        """Returns the blocks of ``found[:num_hits]`` that are free now and would be taken back."""
-        return self.blocks_per_unit * sum(map(self._free.__contains__, found[:num_hits]))
-
-    def hold(self, found: list[int], num_hits: int) -> None:
-        """Takes the copies ``found[:num_hits]`` for one more request."""
-        free = self._free
-        left = self._left
-        sharers = self._sharers
-        num_free = len(free)
-        for copy in found[:num_hits]:
-            if copy in free:
-                free.remove(copy)
-                left[copy] = left.get(copy, 0) + 1
-                self.free_blocks -= self.blocks_per_unit
-            else:
-                sharers[copy] = sharers.get(copy, 0) + 1
-        self._num_left += num_free - len(free)
-
-    def register(self, units: list[int], held: list[int], start: int, stop: int) -> list[int]:
-        """Makes ``units[start:stop]``, held and computed by one request, findable by others.
-
-        Returns the request's copies: ``held``, or a new list where others have cached some of the
-        same units meanwhile.
-        """
-        cached = self._cached
-        new = units[start:stop]
-        if cached.isdisjoint(new):
-            cached.update(new)
-            return held
+        known = self._num_known(units, held, start, stop)
+        if known == 0 and held:
+            stretch, length = held[-1]
+            # No need for another stretch where this one goes on.
+            if stretch.units is units and length == stretch.size and not stretch.is_spare:
+                stretch.grow(stop - start)
+                return [*held[:-1], (stretch, stretch.size)]
         held = held.copy()
-        for position, unit in enumerate(new, start):
-            if unit in cached:
-                held[position] = copy = self._fresh()
-                self._unit_of[copy] = unit
-                self._copies.setdefault(unit, [unit]).append(copy)
-            else:
-                cached.add(unit)
+        for position in range(start, start + known):
+            spare = Stretch(units, position, 1, is_spare=True)
+            self._spares.setdefault(spare.first, []).append(spare)
+            held.append((spare, 1))
+        if start + known < stop:
+            stretch = Stretch(units, start + known, stop - start - known)
+            self._stretches[stretch.first] = stretch
+            held.append((stretch, stretch.size))
         return held
+
+    def _num_known(self, units: list[int], held: Chain, start: int, stop: int) -> int:
+        """Returns how many leading units of ``units[start:stop]`` are cached already.
+
+        Where the last unit before them is found as the copy that is held, the next one is cached
+        in the same stretch, at the start of another, or not at all.
+        """
+        if units[start] not in self._stretches:
+            if not held:
+                return 0
+            stretch, length = held[-1]
+            goes_on = length < stretch.size and stretch.unit(length) == units[start]
+            if not stretch.is_spare and not goes_on:
+                return 0
+        return max(self.hits(units, stop) - start, 0)
 
     def private_units(self, count: int) -> list[int]:
         """Returns ``count`` fresh unit ids that no other request can share."""
-        return [self._fresh() for _ in range(count)]
-
-    def _fresh(self) -> int:
-        self._fresh_id += 1
-        return self._fresh_id
+        first = self._fresh_id + 1
+        self._fresh_id += count
+        return list(range(first, first + count))
 
     # --- taking and freeing -------------------------------------------------------------------
 
@@ -152,129 +152,119 @@ class KvCache:
         The caller has checked that ``num_blocks <= free_blocks``.
         """
         self.free_blocks -= num_blocks
-        missing = num_blocks - self._head
+        self._head -= num_blocks
+        if self._head < 0:
+            self._evict()
+
+    def _evict(self) -> None:
+        """Evicts what was freed longest ago until the head is there again.
+
+        Of a last unit that is larger than what is missing, the other blocks stay empty.
+        """
         queue = self._queue
-        while missing > 0:
+        per_unit = self.blocks_per_unit
+        head = self._head
+        while head < 0:
             entry = queue[0]
             if isinstance(entry, int):
                 queue.popleft()
-                missing -= entry
+                head += entry
+                continue
+            stretch = entry.stretch
+            size = max(entry.low, entry.high + head // per_unit)
+            if size == entry.high:
+                # All of its units are held again, or were since.
+                queue.popleft()
+                self._empty_places -= 1
+                continue
+            head += (entry.high - size) * per_unit
+            entry.high = size
+            if self._spares:
+                self._forget_one_by_one(stretch, size)
             else:
-                missing -= self._evict(entry, -(-missing // self.blocks_per_unit))
-        self._head = -missing
+                self._shorten(stretch, size)
+            if size == entry.low:
+                # Deeper units are freed earlier, so it is the first of their places.
+                queue.popleft()
+                del stretch.places[0]
+        self._head = head
 
-    def _evict(self, entry: list[int], at_most: int) -> int:
-        """Forgets up to ``at_most`` copies of the queue's first entry; returns their blocks."""
-        start = self._at
-        self._at = stop = start + at_most
-        if stop >= len(entry):
-            self._queue.popleft()
-            self._at = 0
-        evicted = entry[start:stop]
-        if self._left and not self._left.keys().isdisjoint(evicted):
-            evicted = [copy for copy in evicted if not self._was_left(copy)]
-        self._free.difference_update(evicted)
-        if self._copies:
-            for copy in evicted:
-                self._forget(copy)
-        else:
-            self._cached.difference_update(evicted)
-        return len(evicted) * self.blocks_per_unit
+    def take_steps(self, decoding: DecodeSet, num_steps: int) -> None:
+        """Takes the blocks of a run of decode steps but its first."""
+        self.take(decoding.blocks_needed(num_steps) - decoding.blocks_for_step())
 
-    def _was_left(self, copy: int) -> bool:
-        """Whether a copy that comes up in the queue was held again since; uses up the place."""
-        places = self._left.get(copy)
-        if places is None:
-            return False
-        self._num_left -= 1
-        if places == 1:
-            del self._left[copy]
-        else:
-            self._left[copy] = places - 1
-        return True
+    def _shorten(self, stretch: Stretch, size: int) -> None:
+        """Forgets the units of a stretch behind ``size``."""
+        stretch.size = size
+        if not size:
+            del self._stretches[stretch.first]
 
-    def _forget(self, key: int) -> None:
-        """Makes an evicted copy unfindable; its unit too, if there is no other copy."""
-        unit = self._unit_of.pop(key, key)
-        copies = self._copies.get(unit)
-        if copies is None:
-            self._cached.discard(unit)
-            return
-        copies.remove(key)
-        if not copies:
-            self._cached.discard(unit)
-        if not copies or copies == [unit]:
-            del self._copies[unit]
+    def _forget_one_by_one(self, stretch: Stretch, size: int) -> None:
+        """Forgets the units of a stretch behind ``size``, of which there may be further copies."""
+        while stretch.size > size:
+            unit = stretch.unit(stretch.size - 1)
+            spares = self._spares.get(unit)
+            if stretch.is_spare:
+                assert spares is not None, "a spare copy is not among them"
+                spares.remove(stretch)
+                stretch.size = 0
+            else:
+                self._shorten(stretch, stretch.size - 1)
+                if spares:
+                    oldest = self._stretches[unit] = spares.pop(0)
+                    oldest.is_spare = False
+            if spares is not None and not spares:
+                del self._spares[unit]
 
-    def release(self, held: list[int], num_named: int, num_full: int, num_rest: int) -> None:
+    def release(self, held: Chain, num_full: int, num_rest: int) -> None:
         """Frees a request's blocks: ``num_full`` that are cached and ``num_rest`` that are not.
 
-        The copies ``held[:num_named]`` are the first of the full blocks.
+        The copies ``held`` are the first of the full blocks.
         """
+        freed = num_rest
         self._head += num_rest
-        nameless = num_full - num_named * self.blocks_per_unit
+        nameless = num_full - num_units(held) * self.blocks_per_unit if held else num_full
         if nameless:
+            freed += nameless
             self._queue.append(nameless)
-        own = self._unshare(held, num_named)
-        if own:
-            own.reverse()
-            self._queue.append(own)
-            self._free.update(own)
-            if self._num_left > 2 * len(self._free) + _FEW_PLACES:
-                self._drop_left_places()
-        self.free_blocks += num_rest + nameless + len(own) * self.blocks_per_unit
+        for stretch, length in reversed(held):
+            low = stretch.leave(length)
+            if low < length:
+                freed += (length - low) * self.blocks_per_unit
+                place = Place(stretch, low, length)
+                stretch.places.append(place)
+                self._queue.append(place)
+        self.free_blocks += freed
+        if self._empty_places > len(self._queue) // 2 + _FEW_PLACES:
+            self._drop_empty_places()
 
-    def _drop_left_places(self) -> None:
+    def _drop_empty_places(self) -> None:
         """Drops the places that were left, of which a pool that never fills would gather many."""
-        kept: deque[int | list[int]] = deque()
-        for entry in self._queue:
-            if isinstance(entry, int):
-                kept.append(entry)
-            elif places := [copy for copy in entry[self._at :] if not self._was_left(copy)]:
-                kept.append(places)
-            self._at = 0
-        self._queue = kept
-
-    def _unshare(self, held: list[int], num_named: int) -> list[int]:
-        """Gives up ``held[:num_named]``; returns the copies that nobody else holds, in order."""
-        sharers = self._sharers
-        # Ids are chained: whoever shares a unit shares all before it ...
-        num_shared = 0
-        for copy in held:
-            if num_shared == num_named or copy not in sharers:
-                break
-            num_shared += 1
-            self._leave(copy)
-        own = held[num_shared:num_named]
-        # ... unless there are several copies of one before it.
-        if self._copies and not sharers.keys().isdisjoint(own):
-            shared = sharers.keys() & own
-            for copy in shared:
-                self._leave(copy)
-            own = [copy for copy in own if copy not in shared]
-        return own
-
-    def _leave(self, copy: int) -> None:
-        count = self._sharers[copy]
-        if count == 1:
-            del self._sharers[copy]
-        else:
-            self._sharers[copy] = count - 1
+        self._queue = deque(e for e in self._queue if isinstance(e, int) or e.low < e.high)
+        self._empty_places = 0
 
     def check(self) -> None:
         """Raises AssertionError unless every block is either held or free exactly once."""
-        nameless = sum(entry for entry in self._queue if isinstance(entry, int))
-        queued = nameless + len(self._free) * self.blocks_per_unit
-        assert self._head + queued == self.free_blocks, "free blocks do not add up"
+        free = self._head
+        empty = 0
+        places: dict[Stretch, list[Place]] = {}
+        for entry in self._queue:
+            if isinstance(entry, int):
+                free += entry
+            elif entry.low == entry.high:
+                empty += 1
+            else:
+                free += (entry.high - entry.low) * self.blocks_per_unit
+                places.setdefault(entry.stretch, []).append(entry)
+        assert free == self.free_blocks, "free blocks do not add up"
         assert 0 <= self.free_blocks <= self.num_blocks, "more blocks than there are"
-        places = Counter(c for e in self._queue if isinstance(e, list) for c in e)
-        if self._queue and isinstance(self._queue[0], list):
-            places -= Counter(self._queue[0][: self._at])
-        assert places == Counter(self._free) + Counter(self._left), "the queue has other copies"
-        assert self._num_left == sum(self._left.values()), "left places are miscounted"
-        for copy in self._free:
-            assert self._unit_of.get(copy, copy) in self._cached, "a free unit cannot be found"
-            assert copy not in self._sharers, "a held unit is in the eviction queue"
-        for unit, copies in self._copies.items():
-            assert copies, "a unit without copies is kept"
-            assert unit in self._cached, "a unit with copies cannot be found"
+        assert empty == self._empty_places, "empty places are miscounted"
+        spares = [spare for copies in self._spares.values() for spare in copies]
+        for stretch in [*self._stretches.values(), *spares]:
+            own = places.pop(stretch, [])
+            assert own == stretch.places, "the queue has other units of a stretch"
+            bounds = [stretch.size, *(b for p in own for b in (p.high, p.low)), stretch.reach]
+            assert bounds[::2] == bounds[1::2], "a unit is neither held nor free, or both"
+        assert not places, "a free unit cannot be found"
+        for unit in self._spares:
+            assert self._spares[unit], "a unit without spare copies is kept"

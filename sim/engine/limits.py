@@ -16,6 +16,10 @@ class EngineLimits:
     ``watermark`` is the fraction of KV blocks that entering requests leave free.
     ``scheduler_reserve_full_isl`` lets a request in only when blocks for all of its prompt are
     free, instead of those for its first chunk.
+
+    ``enable_mixed_chunk`` and ``schedule_conservativeness`` are SGLang's: decodes take part in
+    prefill batches; and how much of the tokens that may still be generated entering requests
+    leave room for.
     """
 
     max_num_seqs: int
@@ -28,4 +32,6 @@ class EngineLimits:
     long_prefill_token_threshold: int = 0
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
+    enable_mixed_chunk: bool = False
+    schedule_conservativeness: float = 1.0
     max_run: int = 1 << 40

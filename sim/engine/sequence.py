@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dynosim.sim.engine.stretch import Chain
+
+_NOTHING: Chain = []
+
 
 class Sequence:
     """One request's state in one engine; the only mutable thing besides the engine itself.
@@ -10,8 +14,8 @@ class Sequence:
     next token is sampled (the prompt, and after a preemption also what was generated before).
     While prefilling, ``computed`` and ``blocks`` are exact; while decoding they follow from
     ``join_step``, the decode set's step count when the sequence joined it. ``units`` are the
-    identities of its leading prefix units; ``held[:named]`` are the cached copies of them that it
-    holds.
+    identities of its leading prefix units; of the first ``named`` it holds the cached copies
+    ``held``.
     """
 
     __slots__ = (
@@ -48,7 +52,7 @@ class Sequence:
         self.output_tokens = output_tokens
         self.units = units
         self.priority = priority
-        self.held = units
+        self.held: Chain = _NOTHING
         self.target = prompt_tokens
         self.computed = 0
         self.blocks = 0

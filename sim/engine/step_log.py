@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from struct import Struct
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
+
+# Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
+_RUN = Struct("=4d4i")
+_STINT = Struct("=3q")
+_FLOATS = ("start_s", "dt_s", "growth_s", "counts")
+_COUNTS = ("num_decode", "used_blocks", "running", "waiting")
+_ROW = np.dtype([(name, "f8") for name in _FLOATS] + [(name, "i4") for name in _COUNTS])
+_NUM_DECODE = 4
+_pack_run = _RUN.pack
+_pack_stint = _STINT.pack
 
 
 class StepLog:
@@ -15,32 +26,75 @@ class StepLog:
 
     A request emits one token at the end of every step of its stints: one stint from its first
     token to its last, more if it was preempted between. That is every token's time, at a cost
-    that grows with requests and not with tokens.
+    that grows with requests and not with tokens. A *pause* is a step that whoever was decoding
+    sits out: of a stint it counts only as the first step.
     """
 
-    __slots__ = ("_runs", "_stints", "num_steps")
+    __slots__ = ("_pauses", "_runs", "_stints", "num_steps")
 
     def __init__(self) -> None:
         self.num_steps = 0
-        self._runs = array("d")
-        self._stints = array("q")
+        self._pauses = array("q")
+        self._runs = bytearray()
+        self._stints = bytearray()
 
-    def run(self, *columns: float) -> None:
-        """Adds a run; the columns are the fields of :class:`Steps` in their order."""
-        self._runs.extend(columns)
-        self.num_steps += int(columns[3])
+    def run(
+        self,
+        start_s: float,
+        dt_s: float,
+        growth_s: float,
+        count: int,
+        num_decode: int,
+        used_blocks: int,
+        running: int,
+        waiting: int,
+    ) -> None:
+        """Adds a run, as described by :class:`Steps`."""
+        self._runs += _pack_run(
+            start_s, dt_s, growth_s, count, num_decode, used_blocks, running, waiting
+        )
+        self.num_steps += count
 
     def stint(self, request: int, first_step: int, end_step: int) -> None:
-        """Adds one token for ``request`` at the end of every step in [first_step, end_step)."""
-        self._stints.extend((request, first_step, end_step))
+        """Adds one token for ``request`` at the end of every step in [first_step, end_step).
+
+        Pauses are left out, unless the stint begins with one.
+        """
+        self._stints += _pack_stint(request, first_step, end_step)
+
+    def pause(self) -> None:
+        """Makes the last run, of one step, one that its decoding sequences sit out."""
+        self._pauses.append(len(self._runs) // _RUN.size - 1)
+
+    def interrupt(self, request: int, first_step: int) -> None:
+        """Ends the stint of a decoding ``request`` before the coming step.
+
+        Steps that it sat out since its last token are not its own.
+        """
+        end = self.num_steps
+        run = len(self._runs) // _RUN.size - 1
+        for pause in reversed(self._pauses):
+            if pause != run or end == first_step + 1:
+                break
+            columns = list(_RUN.unpack_from(self._runs, run * _RUN.size))
+            columns[_NUM_DECODE] -= 1
+            _RUN.pack_into(self._runs, run * _RUN.size, *columns)
+            end -= 1
+            run -= 1
+        self.stint(request, first_step, end)
 
     def steps(self) -> Steps:
         """Returns the runs so far."""
-        return Steps(*np.array(self._runs, dtype=np.float64).reshape(-1, 8).T)
+        rows = np.frombuffer(self._runs, dtype=_ROW)
+        is_pause = np.zeros(len(rows), dtype=np.bool_)
+        is_pause[np.array(self._pauses, dtype=np.int64)] = True
+        floats = (rows[name].copy() for name in _FLOATS)
+        counts = (rows[name].copy() for name in _COUNTS)
+        return Steps(is_pause, *floats, *counts)
 
     def stints(self) -> IntArray:
         """Returns (request, first_step, end_step) rows, one per stint, in order of their ends."""
-        return np.array(self._stints, dtype=np.int64).reshape(-1, 3)
+        return np.frombuffer(self._stints, dtype=np.int64).reshape(-1, 3).copy()
 
 
 @dataclass(frozen=True)
@@ -48,18 +102,20 @@ class Steps:
     """An engine's steps as runs, one array element a run.
 
     The ``j``-th step (from 0) of a run lasts ``dt_s + j * growth_s``; in each of its steps
-    ``num_decode`` requests get a token that is not their first. The last three columns are KV
-    blocks held and requests running and waiting at the run's end.
+    ``num_decode`` requests get a token that is not their first. Where ``is_pause``, the run is one
+    step that those requests sit out, and they get their token with the next run that is none. The
+    other columns are KV blocks held and requests running and waiting at the run's end.
     """
 
+    is_pause: BoolArray
     start_s: FloatArray
     dt_s: FloatArray
     growth_s: FloatArray
     counts: FloatArray
-    num_decode: FloatArray
-    used_blocks: FloatArray
-    running: FloatArray
-    waiting: FloatArray
+    num_decode: IntArray
+    used_blocks: IntArray
+    running: IntArray
+    waiting: IntArray
 
     def __len__(self) -> int:
         return int(self.counts.sum())
@@ -75,6 +131,23 @@ class Steps:
         run = np.searchsorted(last, step, side="right")
         ordinal = step - (last[run] - self.counts[run]) + 1
         return np.asarray(self.start_s[run] + self._elapsed_s(run, ordinal))
+
+    def num_tokens(self, first: IntArray, end: IntArray) -> IntArray:
+        """Returns how many tokens stints over the steps [first, end) have."""
+        pauses = self._pauses
+        return np.asarray(
+            end - first - np.searchsorted(pauses, end) + np.searchsorted(pauses, first + 1)
+        )
+
+    def token_steps(self, first: int, end: int) -> IntArray:
+        """Returns the steps at whose ends a stint over [first, end) has its tokens."""
+        steps = np.arange(first, end)
+        return np.asarray(steps[(steps == first) | ~np.isin(steps, self._pauses)])
+
+    @property
+    def _pauses(self) -> IntArray:
+        """The numbers of the steps that are pauses, ascending."""
+        return np.asarray(np.cumsum(self.counts)[self.is_pause] - 1, dtype=np.int64)
 
     def _elapsed_s(self, run: IntArray | slice, steps: FloatArray) -> FloatArray:
         growth_s = 0.5 * steps * (steps - 1) * self.growth_s[run]

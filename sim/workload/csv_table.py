@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,6 +102,8 @@ def _widths(table: CsvTable) -> list[int]:
 
 
 def _missing_column(file: TraceFile, name: str, header: list[str]) -> UserError:
+    import difflib
+
     near = difflib.get_close_matches(name, header, n=1)
     hint = f"found: {', '.join(header)}" + (f"; nearest: {near[0]}" if near else "")
     return UserError(f"no column `{name}`", where=file.where(0), hint=hint)

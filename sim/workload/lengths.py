@@ -105,11 +105,11 @@ def read_lengths(path: str | Path) -> tuple[IntArray, IntArray]:
     from dynosim.sim.workload.csv_table import has_columns, read_table
     from dynosim.sim.workload.trace_file import open_trace_file
     from dynosim.sim.workload.trace_rows import token_column
-    from dynosim.sim.workload.traces import read_trace, trace_formats
+    from dynosim.sim.workload.traces import read_trace, told_from
 
     file = open_trace_file(path)
-    head = file.lines[0]
-    if any(reader.sniff(head) for reader in trace_formats().values()):
+    head = file.head
+    if told_from(head) is not None:
         load = read_trace(path)
         return load.input_tokens, load.output_tokens
     pairs = [pair for pair in LENGTH_COLUMNS if has_columns(head, pair)]

@@ -20,6 +20,11 @@ class TraceFile:
     path: str
     text: str
 
+    @property
+    def head(self) -> str:
+        """The first line that is not blank, without blanks around it."""
+        return self.text.lstrip().partition("\n")[0].rstrip()
+
     @cached_property
     def lines(self) -> list[str]:
         """The lines that are not blank, without line ends."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from cyclopts import CycloptsError
@@ -58,6 +57,8 @@ def _allowed(error: CycloptsError) -> str:
 
 def _unknown(kind: str, found: str, known: Iterable[str], see_help: str) -> UserError:
     names = list(known)
+    import difflib
+
     near = difflib.get_close_matches(found.replace("_", "-"), names, n=3, cutoff=0.5)
     hints = [f"nearest: {', '.join(near)}"] if near else []
     hints += [f"allowed: {', '.join(names)}", see_help]

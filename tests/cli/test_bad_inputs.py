@@ -94,7 +94,9 @@ MISTAKES: dict[str, Any] = {
     "unknown model": space(
         "", "model", "Qwen3-8X", "Qwen/Qwen3-8B", base=SPACE.replace("Qwen/Qwen3-8B", "Qwen3-8X")
     ),
-    "unknown backend": space("backend: [vllm, vlm]\n", "backend", "'vlm'", "sglang, trtllm, vllm"),
+    "unknown backend": space(
+        "backend: [vllm, vlm]\n", "backend", "'vlm'", "sglang, static, trtllm, vllm"
+    ),
     "unknown version": space("backend_version: 0.1.0\n", "backend_version", "0.1.0", "0.9.0"),
     "unknown router": space(
         "router: round_robbin\n", "router", "round_robbin", "least_outstanding"

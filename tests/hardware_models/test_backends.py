@@ -13,7 +13,7 @@ from dynosim.hardware_models.gpus import get_gpu
 
 
 def test_backends():
-    assert list_backends() == ("sglang", "trtllm", "vllm")
+    assert list_backends() == ("sglang", "static", "trtllm", "vllm")
 
 
 @pytest.mark.parametrize("name", ["TensorRT-LLM", "trtllm", "tensorrt_llm", "TRT-LLM"])
@@ -70,4 +70,4 @@ def test_tables_stand_in_by_gpu(backend, current, on_a100):
 def test_every_figure_has_a_source_with_a_date(name):
     for figure, source in backend_sources(name).items():
         assert source.title, figure
-        assert source.date >= "2024", figure
+        assert source.date >= "2023", figure

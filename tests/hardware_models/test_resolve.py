@@ -91,5 +91,5 @@ def test_errors_say_which_argument(change, where):
 
 
 def test_an_unknown_backend_lists_all():
-    with pytest.raises(UserError, match="allowed: sglang, trtllm, vllm"):
+    with pytest.raises(UserError, match="allowed: sglang, static, trtllm, vllm"):
         resolve(backend="vlm")

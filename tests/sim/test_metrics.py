@@ -11,7 +11,7 @@ from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import summarize
-from dynosim.sim.quantiles import Progressions
+from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.results import RunResult
 from workloads import workload
 
@@ -29,6 +29,16 @@ def listed(runs: list[tuple[float, float, int, int]]) -> list[float]:
     return [
         dt + j * g for dt, g, count, weight in runs for j in range(count) for _ in range(weight)
     ]
+
+
+@given(
+    values=st.lists(st.floats(0.0, 1e6), min_size=1, max_size=50),
+    shares=st.lists(st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.95, 0.99, 1.0]), min_size=1),
+)
+def test_quantiles_are_those_of_numpy(values: list[float], shares: list[float]) -> None:
+    found = quantiles(np.array(values), shares)
+    assert found.tolist() == np.quantile(values, shares).tolist()
+    assert median(np.array(values)) == np.median(values)
 
 
 @given(runs=RUNS, q=st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.99, 1.0]))

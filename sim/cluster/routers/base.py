@@ -16,7 +16,13 @@ class ReplicaView(Protocol):
 
 
 class Router(Protocol):
-    """Returns, per request, the index of the replica that serves it."""
+    """Returns, per request, the index of the replica that serves it.
+
+    ``is_blind`` tells that the choice depends on nothing but the order of the requests; such a
+    router is asked ahead of the clock.
+    """
+
+    is_blind: bool
 
     def choose(self, request: int, replicas: Sequence[ReplicaView], /) -> int:
         """Returns a replica index for request number ``request``."""

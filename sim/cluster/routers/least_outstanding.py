@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynosim.sim.cluster.routers.base import ReplicaView, Router
+from dynosim.sim.random_streams import stream
 
 
 class LeastOutstanding:
     """Joins the shortest queue; ties are drawn from a seeded stream."""
+
+    is_blind = False
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -23,6 +26,6 @@ class LeastOutstanding:
         return ties[0] if len(ties) == 1 else ties[int(self._rng.integers(len(ties)))]
 
 
-def make(num_replicas: int, rng: np.random.Generator) -> Router:
+def make(num_replicas: int, seed: int) -> Router:
     """Returns a join-the-shortest-queue router."""
-    return LeastOutstanding(rng)
+    return LeastOutstanding(stream(seed, "routing"))

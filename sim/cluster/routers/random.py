@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynosim.sim.cluster.routers.base import ReplicaView, Router
+from dynosim.sim.random_streams import stream
 
 
 class RandomChoice:
     """Draws each request's replica from a seeded stream."""
+
+    is_blind = True
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -20,6 +23,6 @@ class RandomChoice:
         return int(self._rng.integers(len(replicas)))
 
 
-def make(num_replicas: int, rng: np.random.Generator) -> Router:
+def make(num_replicas: int, seed: int) -> Router:
     """Returns a uniformly random router."""
-    return RandomChoice(rng)
+    return RandomChoice(stream(seed, "routing"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dynosim.sim.cluster.routers.base import ReplicaView, Router
 
 
 class RoundRobin:
     """Sends request 0 to replica 0, request 1 to replica 1, and so on around."""
+
+    is_blind = True
 
     def __init__(self) -> None:
         self._next = 0
@@ -22,6 +22,6 @@ class RoundRobin:
         return chosen
 
 
-def make(num_replicas: int, rng: np.random.Generator) -> Router:
+def make(num_replicas: int, seed: int) -> Router:
     """Returns a round-robin router."""
     return RoundRobin()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from dynosim.sim.engine.decode_set import DecodeSet
-from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.sequence import Sequence
 
 
@@ -19,21 +18,47 @@ class WaitingQueue(Protocol):
     def __len__(self) -> int: ...
 
 
+class BlockPool(Protocol):
+    """A replica's KV blocks."""
+
+    num_blocks: int
+    free_blocks: int
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks that requests hold now."""
+        ...
+
+    def take_steps(self, decoding: DecodeSet, num_steps: int, /) -> None:
+        """Takes the blocks of a run of decode steps but its first; they must be free."""
+        ...
+
+    def check(self) -> None:
+        """Raises AssertionError unless every block is accounted for."""
+        ...
+
+
 class Scheduler(Protocol):
     """Forms the batch of each step, and frees what finished requests held.
 
     After ``schedule`` the batch is every sequence of ``decoding``, one token each, whose KV blocks
-    for the step are taken from ``kv``, and ``chunks`` of prompts. ``prefilling`` are the running
-    sequences that are not decoding. ``may_overtake`` says whether a request that arrives while
-    others wait might enter before them; where it may not, a queue that cannot move hides arrivals.
+    for the step are taken from ``kv``, and ``chunks`` of prompts; where ``decodes_pause``, it is
+    the chunks alone, and for decodes nothing is taken. ``prefilling`` are the running sequences
+    that are not decoding. ``may_overtake`` says whether a request that arrives while others wait
+    might enter before them; where it may not, a queue that cannot move hides arrivals.
     """
 
-    kv: KvCache
     running: dict[int, Sequence]
     prefilling: list[Sequence]
     decoding: DecodeSet
     chunks: list[tuple[Sequence, int]]
     may_overtake: bool
+    decodes_pause: bool
+
+    @property
+    def kv(self) -> BlockPool:
+        """The blocks of the replica."""
+        ...
 
     @property
     def waiting(self) -> WaitingQueue:
@@ -41,9 +66,10 @@ class Scheduler(Protocol):
         ...
 
     def schedule(self, now_s: float, /) -> bool:
-        """Forms the next batch; returns whether anyone was preempted for it.
+        """Forms the next batch; returns whether the one after it may be another one at once.
 
-        The batch is empty only when there is no work.
+        That is so where someone was preempted, or where those who wait are tried again. The batch
+        is empty only when there is no work.
         """
         ...
 

@@ -18,6 +18,7 @@ The rules, as observed on vLLM 0.32.0 itself (``tests/parity`` replays its recor
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
@@ -25,6 +26,7 @@ from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.stretch import Chain, num_units
 from dynosim.sim.engine.waiting_queue import PriorityQueue
 
 POLICIES = ("fcfs", "priority")
@@ -49,6 +51,7 @@ class VllmScheduler:
         "_unit_tokens",
         "_watermark",
         "chunks",
+        "decodes_pause",
         "decoding",
         "kv",
         "may_overtake",
@@ -64,6 +67,7 @@ class VllmScheduler:
         self.prefilling: list[Sequence] = []
         self.decoding = DecodeSet(limits.block_size)
         self.chunks: list[tuple[Sequence, int]] = []
+        self.decodes_pause = False
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
@@ -113,22 +117,45 @@ class VllmScheduler:
     def _schedule_running(self, blocks: int, budget: int) -> tuple[int, bool]:
         """Gives running sequences their tokens; returns the budget left, and if any were preempted.
 
-        Decodes alone would need ``blocks`` and leave ``budget``; one prompt behind them all is the
-        usual case.
+        Decodes alone would need ``blocks`` and leave ``budget``. Where all prompts run behind all
+        decodes, as usual, it does not matter at whom blocks run out: victims come from the end,
+        until there is enough for those who stay.
         """
+        prompts = list(islice(reversed(self.running.values()), len(self.prefilling)))
+        if self._is_priority or budget < 0 or any([seq.is_decoding for seq in prompts]):
+            return self._schedule_one_by_one()
+        prompts.reverse()
         kv = self.kv
-        if budget > 0 and len(self.prefilling) == 1:
-            seq = self.prefilling[0]
+        chunks, wanted, left = self._chunks_of(prompts, budget)
+        preempted = False
+        while blocks + wanted > kv.free_blocks:
+            preempted = True
+            self._preempt(self._victim(), 0)
+            blocks = self.decoding.blocks_for_step()
+            if prompts:
+                prompts.pop()
+                chunks, wanted, left = self._chunks_of(prompts, budget)
+        kv.take(blocks + wanted)
+        for seq, chunk in chunks:
+            seq.blocks = -(-(seq.computed + chunk) // self._block_size)
+            self._name_units(seq, chunk)
+        self.chunks = chunks
+        return left, preempted
+
+    def _chunks_of(
+        self, prompts: list[Sequence], budget: int
+    ) -> tuple[list[tuple[Sequence, int]], int, int]:
+        """Returns what each prompt gets of a budget, the blocks that takes, and the budget left."""
+        chunks = []
+        blocks = 0
+        for seq in prompts:
+            if budget <= 0:
+                break
             chunk = min(seq.target - seq.computed, budget, self._longest_chunk)
-            missing = -(-(seq.computed + chunk) // self._block_size) - seq.blocks
-            is_last = seq.order == next(reversed(self.running))
-            if is_last and blocks + missing <= kv.free_blocks:
-                kv.take(blocks + missing)
-                seq.blocks += missing
-                self._name_units(seq, chunk)
-                self.chunks.append((seq, chunk))
-                return budget - chunk, False
-        return self._schedule_one_by_one()
+            blocks += -(-(seq.computed + chunk) // self._block_size) - seq.blocks
+            budget -= chunk
+            chunks.append((seq, chunk))
+        return chunks, blocks, budget
 
     def _schedule_one_by_one(self) -> tuple[int, bool]:
         """Gives tokens in running order, preempting where blocks run out."""
@@ -193,13 +220,13 @@ class VllmScheduler:
         while waiting and budget > 0 and len(self.running) < limits.max_num_seqs:
             seq = waiting[0]
             num_hits = taken_back = 0
-            found = seq.units
-            if found and limits.enable_prefix_caching:
+            found: Chain = []
+            if seq.units and limits.enable_prefix_caching:
                 # The last token is always computed: its logits are needed.
-                num_hits = kv.hits(found, (seq.target - 1) // self._unit_tokens)
-                if num_hits:
-                    found = kv.find(found, num_hits)
-                    taken_back = kv.evictable_hits(found, num_hits)
+                found = kv.find(seq.units, (seq.target - 1) // self._unit_tokens)
+                if found:
+                    num_hits = num_units(found)
+                    taken_back = kv.evictable(found)
             cached = num_hits * self._unit_tokens
             chunk = seq.target - cached
             if chunk > self._longest_chunk:
@@ -213,8 +240,7 @@ class VllmScheduler:
             if self._lacking(seq, blocks) + new_blocks + taken_back > kv.free_blocks:
                 return
             waiting.popleft()
-            if num_hits:
-                kv.hold(found, num_hits)
+            kv.hold(found)
             kv.take(new_blocks)
             seq.held = found
             seq.named = num_hits
@@ -293,15 +319,13 @@ class VllmScheduler:
             return
         extra = seq.computed // self._unit_tokens - len(seq.units)
         if extra > 0:
-            private = self.kv.private_units(extra)
-            self.kv.register(private, private, 0, extra)
-            seq.units = seq.units + private
-            seq.held = seq.held + private
-            seq.named = len(seq.units)
+            units = seq.units = seq.units + self.kv.private_units(extra)
+            seq.held = self.kv.register(units, seq.held, seq.named, len(units))
+            seq.named = len(units)
 
     def _free(self, seq: Sequence) -> None:
         num_full = seq.computed // self._block_size if self._limits.enable_prefix_caching else 0
-        self.kv.release(seq.held, seq.named, num_full, seq.blocks - num_full)
+        self.kv.release(seq.held, num_full, seq.blocks - num_full)
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:

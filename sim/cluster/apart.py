@@ -1,0 +1,76 @@
+"""Replicas that cannot reach each other, run one after the other instead of on one clock.
+
+That is so in an open loop behind a router that looks at no replica: all that an engine will ever
+get is known beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.sim.cluster.requests import Requests
+from dynosim.sim.cluster.routers.base import Router
+from dynosim.sim.engine.engine import Engine
+from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.results import Recorder
+
+
+class Unseen:
+    """A replica that the router must choose without looking."""
+
+    @property
+    def outstanding(self) -> int:
+        """Raises AssertionError: there is no telling before the run."""
+        raise AssertionError("a router that is blind looked at a replica")
+
+
+def run_apart(
+    engines: list[Engine],
+    router: Router,
+    requests: Requests,
+    fitting: IntArray,
+    recorder: Recorder,
+    frontend_s: float,
+) -> None:
+    """Runs the requests ``fitting`` to their ends, each on the replica that the router chooses."""
+    replicas = [Unseen()] * len(engines)
+    choices = (router.choose(index, replicas) for index in fitting.data)
+    chosen = np.fromiter(choices, dtype=np.int64, count=len(fitting))
+    recorder.send(fitting)
+    recorder.route(fitting, chosen)
+    for replica, engine in enumerate(engines):
+        own = fitting[chosen == replica]
+        arrival_s = recorder.workload.arrival_s[own] + frontend_s
+        serve(engine, _arrivals(requests, own, arrival_s), recorder.record)
+
+
+def _arrivals(
+    requests: Requests, own: IntArray, arrival_s: FloatArray
+) -> Iterator[tuple[float, Sequence]]:
+    return zip(arrival_s.data, map(requests.sequence, own.data), strict=True)
+
+
+def serve(
+    engine: Engine,
+    arrivals: Iterable[tuple[float, Sequence]],
+    on_finish: Callable[[Sequence, float], None],
+) -> None:
+    """Runs an engine through requests in order of their arrival, and until it is idle.
+
+    At one instant arrivals come before the end of a run, so that all of them can enter.
+    """
+    end_s = math.inf
+    for arrival_s, seq in arrivals:
+        if end_s < arrival_s:
+            end_s = engine.run_until(end_s, arrival_s, on_finish)
+        engine.waiting.append(seq)
+        if end_s == math.inf:
+            end_s = arrival_s
+        elif engine.is_interruptible:
+            end_s = engine.boundary_after(arrival_s)
+    if end_s < math.inf:
+        engine.run_until(end_s, math.inf, on_finish)

@@ -1,0 +1,391 @@
+"""Who gets how many tokens in a step, by the rules of SGLang's scheduler.
+
+The rules, as read in SGLang 0.5.14 (``docs/sglang-rules.md`` says where, and what is left out):
+
+- Prefill comes first. Whenever a request can enter, or a prompt is unfinished, the next step is a
+  prefill batch alone, and those who decode sit it out. With ``enable_mixed_chunk`` they take part.
+- A batch takes ``max_num_batched_tokens`` (``chunked_prefill_size``). At most one prompt is cut
+  by its end; it goes first in the next.
+- A request enters when the pool holds its prompt and its ``max_new_tokens`` beside a share, the
+  new-token ratio, of what running requests may still generate. The first that does not fit ends
+  admission until a decode batch has lost somebody.
+- Who waits is in order of arrival (``fcfs``), or sorted anew before each try (``lpm``,
+  ``dfs_weight``, ``lof``).
+- When decodes run out of blocks, whoever has generated least is retracted: to the end of the
+  queue, its blocks freed but for what the tree holds of its prompt. The ratio rises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dynosim.hardware_models.errors import UserError
+from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.output_estimate import OutputEstimate
+from dynosim.sim.engine.prefill_budget import PrefillBudget
+from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
+from dynosim.sim.engine.schedulers.base import Scheduler
+from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.sglang_rules import sglang_rules
+from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_order import WaitingOrder
+
+POLICIES = ("fcfs", "lpm", "dfs_weight", "lof")
+
+
+class SglangScheduler:
+    """Forms the batch of each step.
+
+    ``prefilling`` holds the sequences of the batch's chunks, and the one whose prompt is cut.
+    """
+
+    def __init__(self, limits: EngineLimits, kv: RadixCache, log: StepLog) -> None:
+        self.kv = kv
+        self.running: dict[int, Sequence] = {}
+        self.prefilling: list[Sequence] = []
+        self.decoding = DecodeSet(limits.block_size)
+        self.chunks: list[tuple[Sequence, int]] = []
+        self.waiting: deque[Sequence] = deque()
+        self.may_overtake = False
+        self.decodes_pause = False
+        self._limits = limits
+        self._log = log
+        self._rules = rules = sglang_rules()
+        self._estimate = OutputEstimate(rules, limits.schedule_conservativeness)
+        self._block_size = limits.block_size
+        self._unit_tokens = limits.block_size * kv.blocks_per_unit
+        # What requests hold of the tree, by index; kept while they are retracted.
+        self._leases: dict[int, Lease] = {}
+        self._waiting_order = WaitingOrder(
+            limits.scheduling_policy, kv, self._leases, limits.block_size, rules
+        )
+        self._chunked: Sequence | None = None
+        # Nobody is tried again until a decode batch has lost somebody.
+        self._is_full = False
+        # Requests that ended in the last decode steps: noticed when the next one is formed.
+        self._num_gone = 0
+        # How many of the step's chunks are in the tree.
+        self._num_cached = 0
+        # Whether the step's decodes take part in its prefill batch, and the blocks kept for them.
+        self._is_mixed = False
+        self._kept_back = 0
+        self._order = 0
+
+    def schedule(self, now_s: float) -> bool:
+        """Forms the batch of the next step; returns whether the next may differ at once.
+
+        The batch is empty only when there is no work.
+        """
+        self._end_batch()
+        can_try = bool(self.waiting) and not self._is_full
+        if (can_try or self._chunked is not None) and self._form_prefill(now_s):
+            return False
+        retracted = self._form_decode()
+        if self.decoding.size:
+            return retracted or (bool(self.waiting) and not self._is_full)
+        if self.waiting:
+            # All that ran have ended. A step of nobody takes no time.
+            return self.schedule(now_s)
+        self._estimate.restart(None, self.decoding.steps)
+        return False
+
+    def _end_batch(self) -> None:
+        """Caches what the last step's chunks computed; those whose prompts are done decode now."""
+        if not self.chunks:
+            return
+        self._cache_chunks(len(self.chunks))
+        decoding = self.decoding
+        num_joined = 0
+        for seq, _ in self.chunks:
+            if seq.is_decoding:
+                self._estimate.add(seq.index, decoding.steps, seq.output_tokens - seq.emitted)
+                num_joined += 1
+        num_before = decoding.size - num_joined + self._num_gone
+        if num_joined < len(self.chunks) or not num_before or self._is_mixed:
+            # Some have ended, or the batch becomes the running one.
+            self._is_full = False
+        self.chunks.clear()
+        self.decodes_pause = False
+
+    def _cache_chunks(self, stop: int) -> None:
+        """Puts computed blocks into the tree: those of the last step's chunks before ``stop``."""
+        for seq, _ in self.chunks[self._num_cached : stop]:
+            self._cache(seq)
+        self._num_cached = stop
+
+    def _cache(self, seq: Sequence) -> None:
+        units = seq.units
+        num_units = min(seq.computed // self._unit_tokens, len(units))
+        num_blocks = seq.computed // self._block_size
+        if num_units < len(units):
+            # Of a unit that is computed in part, nobody could find anything.
+            num_blocks = num_units * self.kv.blocks_per_unit
+        self.kv.insert(self._leases[seq.index], units, num_units, num_blocks)
+
+    # --- prefill ------------------------------------------------------------------------------
+
+    def _form_prefill(self, now_s: float) -> bool:
+        """Forms a prefill batch; returns whether there is one."""
+        chunked = self._chunked
+        num_decode = self.decoding.size
+        slots = self._limits.max_num_seqs - num_decode
+        slots -= max(self._num_gone, chunked is not None)
+        if slots <= 0 and chunked is None:
+            self._is_full = True
+            return False
+        self._is_mixed = is_mixed = self._limits.enable_mixed_chunk and num_decode > 0
+        self._kept_back = self.decoding.blocks_for_step() if is_mixed else 0
+        if self._kept_back > self.kv.free_blocks:
+            return False
+        self._waiting_order.sort(self.waiting)
+        budget = self._budget()
+        if chunked is None or self._continue(chunked, budget):
+            self._admit(budget, slots, now_s)
+        if not self.chunks:
+            return False
+        self._take_blocks()
+        self._num_cached = 0
+        if self._limits.enable_mixed_chunk:
+            self._mix()
+        self.decodes_pause = num_decode > 0 and not is_mixed
+        if not self.decodes_pause:
+            # It counts as a step of the decode set, but the ratio falls in decode batches only.
+            self._estimate.skip_step()
+        return True
+
+    def _budget(self) -> PrefillBudget:
+        limits = self._limits
+        tokens = limits.max_num_batched_tokens
+        chunk = tokens if limits.enable_chunked_prefill else None
+        prefill = tokens if chunk is None else self._rules.max_prefill_tokens
+        promised = self._estimate.tokens(self.decoding.steps)
+        if limits.enable_mixed_chunk:
+            num_decode = self.decoding.size + self._num_gone
+            promised += max(num_decode, self._kept_back * self._block_size)
+            prefill -= num_decode
+            chunk = None if chunk is None else chunk - num_decode
+        return PrefillBudget(self._block_size, chunk, prefill, promised)
+
+    def _left(self, budget: PrefillBudget) -> float:
+        """Returns the tokens of the pool that are neither held nor promised."""
+        return self.kv.free_blocks * self._block_size - budget.promised
+
+    def _continue(self, seq: Sequence, budget: PrefillBudget) -> bool:
+        """Gives the cut prompt its next chunk; returns whether there was room for any of it."""
+        assert budget.chunk is not None, "a prompt was cut without chunked prefill"
+        rest = seq.target - seq.computed
+        left = int(self._left(budget))
+        chunk = min(rest, budget.chunk if left <= 0 else min(left, budget.chunk))
+        # Binds only where decodes of mixed batches have eaten what was promised to the prompt.
+        blocks = seq.blocks + self.kv.free_blocks - self._kept_back
+        chunk = min(chunk, blocks * self._block_size - seq.computed)
+        if chunk <= 0:
+            return False
+        if chunk == rest:
+            self._chunked = None
+        budget.spend(chunk, self._clipped(seq.output_tokens) if chunk == rest else 0)
+        self.chunks.append((seq, chunk))
+        return True
+
+    def _admit(self, budget: PrefillBudget, slots: int, now_s: float) -> None:
+        """Lets waiting requests in, in order, until one does not fit."""
+        may_go_on = True
+        while may_go_on and self.waiting:
+            if len(self.chunks) >= slots:
+                self._is_full = True
+                return
+            may_go_on = self._try(self.waiting[0], budget, now_s)
+
+    def _try(self, seq: Sequence, budget: PrefillBudget, now_s: float) -> bool:
+        """Lets the first request in if it fits; returns whether the next may be tried."""
+        kv = self.kv
+        page = self._block_size
+        node, num_units, num_blocks = self._find(seq)
+        rest = seq.target - num_blocks * page
+        wanted = rest + self._clipped(seq.output_tokens - seq.emitted) + page
+        chunk = budget.first_chunk(rest, is_first=not self.chunks)
+        left = self._left(budget)
+        if chunk or budget.chunk is not None:
+            # Not looked at where, without chunked prefill, the batch has no room.
+            left -= kv.idle_blocks(node) * page
+        # Alone, a request enters whatever it may need: the pool is large enough for any.
+        if self.running and wanted >= left:
+            self._is_full = True
+            return False
+        if not chunk:
+            return False
+        self.waiting.popleft()
+        self._enter(seq, node, num_units, num_blocks, now_s)
+        self.chunks.append((seq, chunk))
+        if chunk < rest:
+            self._chunked = seq
+        budget.spend(chunk, self._clipped(seq.output_tokens) if chunk == rest else 0)
+        if self._left(budget) <= 0:
+            self._is_full = True
+            return False
+        return not budget.is_spent
+
+    def _find(self, seq: Sequence) -> tuple[RadixNode, int, int]:
+        """Returns where a request's cached prefix ends, its units, and the blocks it spares.
+
+        The last token is always computed: its logits are needed.
+        """
+        kv = self.kv
+        lease = self._leases.get(seq.index)
+        most = (seq.target - 1) // self._block_size
+        limit = -(-most // kv.blocks_per_unit)
+        node, num_units, num_blocks = kv.match(seq.units, lease, limit)
+        if num_blocks > most:
+            idle_blocks = kv.free_blocks - kv.idle_blocks(node)
+            if not idle_blocks:
+                # Holding the last unit would leave no block to compute its last token in.
+                return kv.match(seq.units, lease, num_units - 1)
+            num_blocks = most
+        return node, num_units, num_blocks
+
+    def _clipped(self, output_tokens: int) -> int:
+        return min(output_tokens, self._rules.clip_max_new_tokens)
+
+    def _enter(
+        self, seq: Sequence, node: RadixNode, num_units: int, num_blocks: int, now_s: float
+    ) -> None:
+        lease = self._leases.get(seq.index)
+        if lease is None:
+            lease = self._leases[seq.index] = Lease(self.kv.root)
+        self.kv.lock(node)
+        lease.node = node
+        lease.units = num_units
+        lease.blocks = seq.blocks = num_blocks
+        seq.computed = num_blocks * self._block_size
+        if seq.scheduled_s < 0.0:
+            seq.scheduled_s = now_s
+            seq.cached_tokens = seq.computed
+        seq.order = self._order
+        self._order += 1
+        self.running[seq.order] = seq
+        self.prefilling.append(seq)
+
+    def _take_blocks(self) -> None:
+        """Takes the blocks of the batch, evicting for all of it at once."""
+        page = self._block_size
+        wanted = num_blocks = 0
+        for seq, chunk in self.chunks:
+            total = -(-(seq.computed + chunk) // page)
+            num_blocks += total - seq.blocks
+            seq.blocks = total
+            # A page more each, since the allocator does not look at where a chunk begins.
+            wanted += chunk + (page if page > 1 else 0)
+        self.kv.make_room(-(-wanted // page))
+        self.kv.take(num_blocks)
+
+    def _mix(self) -> None:
+        """Lets the decodes, if any, take part in the batch, behind its prompts."""
+        self.kv.make_room(self.decoding.size)
+        self.kv.take(self._kept_back)
+        self._num_gone = 0
+        chunks = [seq for seq, _ in self.chunks]
+        self._reorder(chunks + [seq for seq in self.running.values() if seq.is_decoding])
+
+    def _reorder(self, sequences: list[Sequence]) -> None:
+        """Puts all running sequences in the given order."""
+        for order, seq in zip(sorted(self.running), sequences, strict=True):
+            seq.order = order
+        self.running = {seq.order: seq for seq in sequences}
+
+    # --- decode -------------------------------------------------------------------------------
+
+    def _form_decode(self) -> bool:
+        """Forms a batch of all that decode; returns whether some had to be retracted for it."""
+        decoding = self.decoding
+        has_shrunk = self._num_gone > 0 or not decoding.size
+        self._num_gone = 0
+        must_retract = decoding.blocks_for_step() > self.kv.free_blocks
+        if must_retract:
+            self._retract()
+        if has_shrunk or must_retract:
+            self._is_full = False
+        self.kv.take_step(decoding.blocks_for_step(), decoding.size)
+        return must_retract
+
+    def _retract(self) -> None:
+        """Sends sequences back until the others have blocks for their next token."""
+        decoding = self.decoding
+        ahead = self._rules.retract_decode_steps
+        while (needed := decoding.blocks_for_step()) > self.kv.free_blocks:
+            self.kv.make_room(needed)
+            # SGLang fails the last one that decodes; here the prompt that is in its way goes.
+            victim = self._chunked if decoding.size == 1 else self._victim()
+            assert victim is not None, "a request alone has no room"
+            self._send_back(victim)
+            self.kv.make_room(-(-ahead * decoding.size // self._block_size))
+        kept = sorted((s for s in self.running.values() if s.is_decoding), key=_least_last)
+        self._reorder(kept + self.prefilling)
+        generated = sum(seq.emitted + decoding.steps - seq.join_step for seq in kept)
+        allowed = sum(seq.output_tokens for seq in kept)
+        ratio = min(1.0, (generated + ahead * len(kept)) / (allowed + 1))
+        self._estimate.restart(ratio, decoding.steps + 1)
+
+    def _victim(self) -> Sequence:
+        """Returns who has generated least; of those the longest prompt, then the last in order."""
+        decodes = (seq for seq in reversed(self.running.values()) if seq.is_decoding)
+        return max(decodes, key=_least_last)
+
+    def _send_back(self, seq: Sequence) -> None:
+        """Sends a running sequence to the end of the queue; the tree keeps what it has."""
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+            self._estimate.remove(seq.index)
+            self._log.interrupt(seq.index, seq.first_step)
+        else:
+            self.prefilling.remove(seq)
+            self._chunked = None
+        self._let_go(seq)
+        seq.target = seq.prompt_tokens + seq.emitted
+        seq.computed = seq.blocks = 0
+        seq.preemptions += 1
+        self.waiting.append(seq)
+
+    def _let_go(self, seq: Sequence) -> None:
+        lease = self._leases[seq.index]
+        self.kv.give_back(seq.blocks - lease.blocks)
+        self.kv.release(lease)
+
+    def finish(self, seq: Sequence) -> None:
+        """Lets go of a sequence that has all its tokens; the tree keeps them."""
+        if seq.index in self._estimate:
+            self._estimate.remove(seq.index)
+            if not self.chunks:
+                self._num_gone += 1
+        else:
+            position = next(i for i, (other, _) in enumerate(self.chunks) if other is seq)
+            self._cache_chunks(position)
+            self._num_cached = position + 1
+        del self.running[seq.order]
+        self._cache(seq)
+        self._let_go(seq)
+        del self._leases[seq.index]
+        self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+
+def _least_last(seq: Sequence) -> tuple[int, int]:
+    """Sorts decoding sequences by tokens generated, most first, then by prompt, shortest first."""
+    return seq.join_step - seq.emitted, seq.prompt_tokens
+
+
+def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:
+    """Returns SGLang's scheduler over a pool of ``num_blocks``; UserError where it would not start.
+
+    ``block_size`` is its page size, ``max_num_batched_tokens`` its chunked prefill size (without
+    chunked prefill: its ``max_prefill_tokens``), ``max_num_seqs`` its ``max_running_requests``.
+    """
+    tokens, page = limits.max_num_batched_tokens, limits.block_size
+    if limits.enable_chunked_prefill and tokens % page:
+        raise UserError(
+            f"sglang takes a chunk of whole KV pages: {tokens} is no multiple of {page}",
+            where="max_num_batched_tokens",
+            hint=f"nearest: {max(page, round(tokens / page) * page)}",
+        )
+    kv = RadixCache(num_blocks, blocks_per_unit, limits.enable_prefix_caching)
+    return SglangScheduler(limits, kv, log)
