@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le
 Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
+ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ class EngineArgs:
     """Stages that the layers are cut into."""
     enable_expert_parallel: bool = False
     """Give each GPU whole experts rather than a slice of every expert."""
+    expert_distribution: ExpertDistribution = "power_law_1.2"
+    """How evenly tokens spread over experts; real routers are skewed."""
     quantization: str | None = None
     """Weight format; by default the checkpoint's own."""
     kv_cache_dtype: KvCacheDtype = "auto"
