@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le
 Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
+ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ class EngineArgs:
     """Stages that the layers are cut into."""
     enable_expert_parallel: bool = False
     """Give each GPU whole experts rather than a slice of every expert."""
+    expert_distribution: ExpertDistribution = "power_law_1.2"
+    """How evenly tokens spread over experts; real routers are skewed."""
     quantization: str | None = None
     """Weight format; by default the checkpoint's own."""
     kv_cache_dtype: KvCacheDtype = "auto"
@@ -58,6 +61,10 @@ class EngineArgs:
     """Order in which waiting requests enter; by default the backend's own."""
     long_prefill_token_threshold: Annotated[int, Ge(0)] = 0
     """At most this many tokens of one prompt in a step; 0 is no bound."""
+    enable_mixed_chunk: bool = False
+    """Let decodes take part in prefill batches (sglang; others always do)."""
+    schedule_conservativeness: Annotated[float, Ge(0)] = 1.0
+    """How much room entering requests leave for outputs to come (sglang)."""
     num_gpu_blocks_override: Positive | None = None
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.search.outcome import Outcome, Task
 from dynosim.search.stability import instability
 from dynosim.sim.deployment import Deployment
@@ -14,6 +15,7 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
     """Returns the metrics of :func:`dynosim.sim.simulate.simulate`, and whether the queue grew."""
     simulation = simulate(deployment, task.workload, seed=task.seed)
     metrics = simulation.metrics(task.goodput_ms or None)
+    metrics |= {"quality": quality_of(simulation.engine.model)}
     refused = int(metrics["failed"])
     is_refusing = refused > task.max_refused
     limit = deployment.max_model_len

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
@@ -18,6 +19,7 @@ from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
 
 _SCHEDULERS = "dynosim.sim.engine.schedulers"
+_SGLANG_OPTIONS = ("enable_mixed_chunk", "schedule_conservativeness")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,7 @@ def cluster_spec(
     assert args.max_model_len is not None, "unresolved engine"
     backend = engine.backend.name
     scheduler = scheduler_name(backend)
+    _check_options(scheduler, args)
     limits = EngineLimits(
         scheduler=scheduler,
         scheduling_policy=_policy(scheduler, args.scheduling_policy),
@@ -115,6 +118,8 @@ def cluster_spec(
         block_size=args.block_size,
         enable_prefix_caching=args.enable_prefix_caching,
         enable_chunked_prefill=args.enable_chunked_prefill,
+        enable_mixed_chunk=args.enable_mixed_chunk,
+        schedule_conservativeness=args.schedule_conservativeness,
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(
@@ -132,6 +137,13 @@ def cluster_spec(
 def scheduler_name(backend: str) -> str:
     """Returns whose scheduler forms the batches of ``backend``: vLLM's where it has none here."""
     return backend if backend in own_names(_SCHEDULERS) else "vllm"
+
+
+def _check_options(scheduler: str, args: EngineArgs) -> None:
+    """Raises UserError where an option is set that the scheduler does not have."""
+    for name in _SGLANG_OPTIONS if scheduler != "sglang" else ():
+        if getattr(args, name) != getattr(EngineLimits, name):
+            raise UserError(f"{args.backend} has no such option", where=name, hint="it is sglang's")
 
 
 def _policy(scheduler: str, asked: str | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynosim.hardware_models.build_data import quality
 from dynosim.hardware_models.build_data.families import Family
@@ -68,9 +69,16 @@ def assemble(wheel: Wheel, system: System, family: Family) -> Assembly:
     judged: dict[str, Versions] = {}
     for backend, versions in read.items():
         others = _others(read, backend)
+        newest = _newest(versions)
         judged[backend] = {
             version: {
-                group: _judged_floor(candidate, group, family, system, others)
+                group: _judged_gain(
+                    _judged_floor(candidate, group, family, system, others),
+                    group,
+                    family,
+                    {**newest, **groups},
+                    others,
+                )
                 for group, candidate in groups.items()
             }
             for version, groups in versions.items()
@@ -176,6 +184,40 @@ def _judged_floor(
             if pair is not None:
                 pairs.append(pair)
     return replace(candidate, fault=quality.slow_launch(pairs))
+
+
+def _judged_gain(
+    candidate: Candidate,
+    group: Group,
+    family: Family,
+    own: Mapping[Group, Candidate],
+    others: Iterable[Mapping[Group, Candidate]],
+) -> Candidate:
+    """Returns the candidate, faulty where its weights gain nothing by their fewer bits."""
+    plain = own.get((quality.PLAIN, *group[1:]))
+    if candidate.fault is not None or family.tokens is None or group[0] == quality.PLAIN:
+        return candidate
+    if plain is None or plain.fault is not None:
+        return candidate
+    dtype = family.keys[0]
+    over_plain = _ratios(candidate.rows.without(dtype), plain.rows.without(dtype), family.tokens)
+    over_others = []
+    for groups in others:
+        other = groups.get(group)
+        if other is not None and other.fault is None:
+            over_others.append(_ratios(candidate.rows, other.rows, family.tokens, least_s=0.0))
+    return replace(candidate, fault=quality.slower_than_plain(over_plain, over_others))
+
+
+def _ratios(
+    own: Rows, other: Rows, tokens: str, least_s: float = quality.STREAMING_S
+) -> NDArray[np.float64]:
+    """Returns own over other seconds of shared shapes with few tokens that take the other long."""
+    in_own, in_other = shared_positions(own, other)
+    mine, theirs = own.take(in_own), other.take(in_other)
+    reads = quality.streaming(mine.columns[tokens], theirs.latency_s, least_s)
+    ratios: NDArray[np.float64] = mine.latency_s[reads] / theirs.latency_s[reads]
+    return ratios
 
 
 def _floors_s(own: Rows, other: Rows, family: Family, system: System) -> tuple[float, float] | None:

@@ -33,7 +33,8 @@ class Family:
     whose columns named in ``only`` have another value are left out before. The first
     ``group_keys`` keys name one kernel configuration: rows are accepted, back-filled, rejected
     and substituted by that group. The last ``curve_keys`` keys vary along one curve, which comes
-    from one kernel.
+    from one kernel. ``tokens`` names the key that counts tokens in families of weights, whose
+    first key is the weights' format.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Family:
     files: Mapping[str, tuple[Reader, ...]]
     group_keys: int
     curve_keys: int
+    tokens: str | None = None
     backends: tuple[str, ...] = BACKENDS
     only: Mapping[str, str | int] = field(default_factory=dict)
 
@@ -203,6 +205,7 @@ FAMILIES: tuple[Family, ...] = (
         files={"gemm_perf.parquet": (_renamed(_same(*FAMILY_KEYS["gemm"])),)},
         group_keys=1,
         curve_keys=1,
+        tokens="m",
     ),
     _attention_family("context_attention", "isl"),
     _attention_family("generation_attention", "kv_tokens"),
@@ -212,6 +215,7 @@ FAMILIES: tuple[Family, ...] = (
         files={"moe_perf.parquet": (_renamed(_same(*FAMILY_KEYS["moe"])),)},
         group_keys=5,
         curve_keys=1,
+        tokens="num_tokens",
     ),
     _mla_family("mla_context", "context_mla", _mla(length="isl"), 2),
     _mla_family("mla_generation", "generation_mla", _mla(length="kv_tokens"), 2),

@@ -41,6 +41,23 @@ SPIKE_RATIO = 3.0
 """Rows this far above both neighbours on their curve: 1 in 10,000. Kernels switched from one
 size to the next step up or down, they do not come back."""
 
+PLAIN = "bfloat16"
+FEW_TOKENS = 64
+"""Up to this many tokens a product is bound by reading its weights."""
+
+STREAMING_S = 60e-6
+"""Shapes whose 16-bit weights take at least this long are read, not just launched."""
+
+MIN_STREAMING_ROWS = 8
+
+OVER_PLAIN = 1.22
+"""Weights of fewer bits over 16-bit ones of one backend, at few tokens. Sound tables reach 1.17,
+the slow paths start at 1.27 (int4 experts of vLLM 0.19 on H200) and 2.3 (fp8 experts of 0.24)."""
+
+OVER_OTHERS = 1.5
+"""The same weights over those of every other backend. The slow paths start at 1.66; sound tables
+reach more, but not together with :data:`OVER_PLAIN`."""
+
 
 def unmeasured(rows: Rows) -> Mask:
     """Fault: a latency that is not a positive finite number, the mark of a failed run."""
@@ -123,4 +140,30 @@ def slow_launch(floors_s: Sequence[tuple[float, float]]) -> str | None:
     return (
         f"launch floor: shapes with under {LAUNCH_BOUND_S * 1e6:.0f} us of work take "
         f"{own * 1e6:.0f} us, other backends on this GPU {other * 1e6:.1f} us"
+    )
+
+
+def streaming(tokens: NDArray[Any], latency_s: NDArray[Any], least_s: float = STREAMING_S) -> Mask:
+    """Returns which rows have few tokens and take at least ``least_s``: those that read weights."""
+    reads: Mask = (tokens <= FEW_TOKENS) & (latency_s >= least_s)
+    return reads
+
+
+def slower_than_plain(over_plain: NDArray[Any], over_others: Sequence[NDArray[Any]]) -> str | None:
+    """Fault: weights of fewer bits take longer to read than 16-bit ones, in one backend only.
+
+    ``over_plain`` are seconds over those of the same backend's 16-bit weights at the same shapes,
+    where reading binds; ``over_others`` those over the same format of each other backend. The mark
+    of a fallback kernel that the measuring image ran instead of the engine's own.
+    """
+    judged = [ratio for ratio in over_others if len(ratio) >= MIN_STREAMING_ROWS]
+    if len(over_plain) < MIN_STREAMING_ROWS or not judged:
+        return None
+    own, nearest = float(np.median(over_plain)), min(float(np.median(r)) for r in judged)
+    if own <= OVER_PLAIN or nearest <= OVER_OTHERS:
+        return None
+    return (
+        f"slower than bfloat16: up to {FEW_TOKENS} tokens these weights take {own:.1f} times as "
+        f"long to read as 16-bit ones of the same backend, other backends read them "
+        f"{nearest:.1f} times as fast or faster"
     )

@@ -32,6 +32,11 @@ class Rows:
         columns = {key: column[where] for key, column in self.columns.items()}
         return Rows(columns, self.latency_s[where])
 
+    def without(self, key: str) -> Rows:
+        """Returns the rows without one key column."""
+        columns = {name: column for name, column in self.columns.items() if name != key}
+        return Rows(columns, self.latency_s)
+
     def ids(self, keys: Sequence[str]) -> NDArray[np.int64]:
         """Returns one number per row, equal where all of ``keys`` are, in their sort order."""
         return joint_ids([self.columns[key] for key in keys])

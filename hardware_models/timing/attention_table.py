@@ -77,9 +77,16 @@ def prefill_curve(
     """Returns the curve of ``shape`` on ``gpu`` from rows of ``found`` on ``measured_on``."""
     single = rows.select(batch_size=int(np.min(rows.axis("batch_size"))))
     tokens = single.column("isl").astype(np.float64)
-    near = _prefill_roof(tokens, found, measured_on)
+    # Kernels on a GPU without 8-bit tensor cores multiply in 16 bits, whatever the cache holds.
+    alike = gpu.supports(shape.compute) == measured_on.supports(shape.compute)
+    compute = shape.compute if alike else "bfloat16"
+    near = _prefill_roof(tokens, found, measured_on, compute)
     seconds = carried(
-        single.latency_s, near, lambda on: _prefill_roof(tokens, shape, on), gpu, measured_on
+        single.latency_s,
+        near,
+        lambda on: _prefill_roof(tokens, shape, on, compute),
+        gpu,
+        measured_on,
     )
     return PrefillCurve.of(tokens, seconds, window=shape.window)
 
@@ -115,10 +122,10 @@ def _carrier(
     )
 
 
-def _prefill_roof(tokens: FloatArray, shape: AttentionShape, gpu: Gpu) -> FloatArray:
+def _prefill_roof(tokens: FloatArray, shape: AttentionShape, gpu: Gpu, compute: str) -> FloatArray:
     seen = np.array([pairs(t, 0, shape.window) for t in tokens.tolist()])
-    compute = roofline.prefill_s_per_pair(gpu, shape) * seen
-    return np.maximum(compute, tokens * shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s)
+    arithmetic = shape.prefill_flop_per_pair / roofline.peak_flop_s(gpu, compute) * seen
+    return np.maximum(arithmetic, tokens * shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s)
 
 
 def _attention_dtype(rows: OpTable, key: str, kv_dtype: str, backend: str) -> OpTable:

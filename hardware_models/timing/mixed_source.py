@@ -39,9 +39,12 @@ def mixed_attention(
         )
         return Priced(tiles, OpSource(NAME, "measured" if measured else "transferred", detail))
     detail = "prefill and decode attention added, as kernels launched one after the other"
+    source = weakest(sources)
     if backend == "vllm":
+        # One kernel serves both, and nobody measured what that costs here.
         detail += "; assumed, mixed batches of these kernels were not measured"
-    return Priced(None, OpSource(NAME, weakest(sources), detail))
+        source = "transferred" if source == "measured" else source
+    return Priced(None, OpSource(NAME, source, detail))
 
 
 def _tiles(

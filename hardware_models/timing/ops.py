@@ -236,6 +236,7 @@ def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
         moe_tp=1 if by_expert else tp,
         moe_ep=tp if by_expert else 1,
         gated=model.gated_mlp,
+        load=engine.args.expert_distribution,
     )
     router = Gemm("router", group.count, moe.num_experts, model.hidden_size, model.base_dtype)
     experts = Experts(group.count, block, model.quantization.experts)

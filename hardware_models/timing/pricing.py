@@ -127,8 +127,7 @@ def _without_noise(seconds: FloatArray) -> FloatArray:
 def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:
     """Returns seconds of passing activations between pipeline stages, shape (length - 1,).
 
-    One batch walks through its stages in turn; that several batches may fill the pipeline at
-    once is not modelled here.
+    One batch walks through its stages in turn; :mod:`.pipeline` has several of them in flight.
     """
     hops = engine.args.pipeline_parallel_size - 1
     tokens = np.arange(1, length, dtype=np.float64)

@@ -15,11 +15,15 @@ from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, TimingSource
 from dynosim.hardware_models.timing.tables import MissingTable
+from dynosim.hardware_models.timing.unpacking import unpacked_gemm_s
 from dynosim.hardware_models.timing.weight_format import executed_format
 
 V = TypeVar("V")
 
 KERNEL_LAUNCH_S = 5e-6
+EXPERTS_LAUNCH_S = 20e-6
+"""Least seconds of a kernel, and of the sort, two products and sum of routed experts, however few
+bytes they read: at one token the shipped tables start at 13-42 us, median 22 us."""
 GEMM_SHARE = 0.72
 DECODE_SHARE = 0.86
 PREFILL_SHARE = 0.53
@@ -36,7 +40,8 @@ class RooflineSource:
     """Answers everything; ``measured`` is the chain of tables whose bfloat16 kernels it borrows.
 
     A format without a table costs what the same shape costs in bfloat16, times the ratio of the
-    two rooflines: bytes of weights where memory binds, peak rate where arithmetic does.
+    two rooflines: bytes of weights where memory binds, peak rate where arithmetic does. GEMMs
+    that unpack their weights take what :mod:`.unpacking` says beyond that.
     """
 
     gpu: Gpu
@@ -45,13 +50,17 @@ class RooflineSource:
     """GPUs of any generation that talk over the same kind of link, nearest first."""
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
-        wanted = roofline.gemm_s(self.gpu, m, n, k, executed_format(dtype, self.gpu))
+        form = executed_format(dtype, self.gpu)
+        seconds = unpacked_gemm_s if form.unpacks else roofline.gemm_s
+        wanted = seconds(self.gpu, m, n, k, form)
         plain = roofline.gemm_s(self.gpu, m, n, k, executed_format("bfloat16", self.gpu))
         try:
             base = self.measured.gemm_s(m, n, k, "bfloat16")
         except MissingTable:
             return _bare(f"gemm {dtype}", wanted / GEMM_SHARE, GEMM_SHARE)
-        return _borrowed(f"gemm {dtype}", base, base.value * wanted / plain)
+        lost = " x loss of unpacking" if form.unpacks else ""
+        seconds_s = _scaled(base.value, wanted / plain, KERNEL_LAUNCH_S)
+        return _borrowed(f"gemm {dtype}", base, seconds_s, lost)
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
         wanted = roofline.moe_s(self.gpu, tokens, block, executed_format(dtype, self.gpu))
@@ -60,7 +69,8 @@ class RooflineSource:
             base = self.measured.moe_s(tokens, block, "bfloat16")
         except MissingTable:
             return _bare(f"moe {dtype}", wanted / GEMM_SHARE, GEMM_SHARE)
-        return _borrowed(f"moe {dtype}", base, base.value * wanted / plain)
+        seconds_s = _scaled(base.value, wanted / plain, EXPERTS_LAUNCH_S)
+        return _borrowed(f"moe {dtype}", base, seconds_s)
 
     def all_reduce_s(self, message_bytes: FloatArray, num_gpus: int) -> Priced[FloatArray]:
         for source in self.links:
@@ -116,11 +126,16 @@ class RooflineSource:
         return grid.clamped(shape.window) if shape.window else grid
 
 
+def _scaled(seconds: FloatArray, ratio: FloatArray, launch_s: float) -> FloatArray:
+    """Returns the seconds times the ratio, which does not divide a launch."""
+    return np.maximum(seconds * ratio, np.minimum(seconds, launch_s))
+
+
 def _bare(name: str, value: V, share: float) -> Priced[V]:
     detail = f"no kernel measured: {share:.0%} of the roofline"
     return Priced(value, OpSource(name, "roofline", detail))
 
 
-def _borrowed(name: str, base: Priced[Any], value: V) -> Priced[V]:
-    detail = f"bfloat16 kernel x ratio of rooflines ({base.source.detail})"
+def _borrowed(name: str, base: Priced[Any], value: V, also: str = "") -> Priced[V]:
+    detail = f"bfloat16 kernel x ratio of rooflines{also} ({base.source.detail})"
     return Priced(value, OpSource(name, "roofline", detail))

@@ -64,7 +64,10 @@ class AttentionShape:
 
 @dataclass(frozen=True, kw_only=True)
 class MoeBlock:
-    """The routed experts of one layer as a group of ``moe_tp`` x ``moe_ep`` GPUs splits them."""
+    """The routed experts of one layer as a group of ``moe_tp`` x ``moe_ep`` GPUs splits them.
+
+    ``load`` names how tokens spread over experts, as the measured tables do.
+    """
 
     hidden_size: int
     inter_size: int
@@ -73,3 +76,4 @@ class MoeBlock:
     moe_tp: int
     moe_ep: int
     gated: bool = True
+    load: str = "power_law_1.2"

@@ -26,8 +26,9 @@ class StepTimer:
     Ops over new tokens run at the size of the captured CUDA graph that the step is padded to; a
     step beyond the largest graph takes at least the CPU's time to launch it kernel by kernel.
 
-    Known limits: pipeline stages run one after the other; gaps between the kernels of a graph are
-    one constant per layer.
+    Pipeline stages are timed by :class:`~.pipeline.PipelinedStepTimer`.
+
+    Known limits: gaps between the kernels of a graph are one constant per layer.
     """
 
     __slots__ = (
@@ -81,9 +82,15 @@ class StepTimer:
     def compile(cls, engine: ResolvedEngine) -> StepTimer:
         """Returns the timer of a resolved engine; UserError where something has no price."""
         backend = engine.backend
+        priced, graphs = price(engine), graphs_of(engine)
+        if engine.args.pipeline_parallel_size > 1:
+            # Stages are timed by a subclass.
+            from dynosim.hardware_models.timing.pipeline import PipelinedStepTimer
+
+            return PipelinedStepTimer.of(engine, priced, graphs)
         return cls(
-            price(engine),
-            graphs_of(engine),
+            priced,
+            graphs,
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
             asynchronous=backend.asynchronous_scheduling,
@@ -102,7 +109,7 @@ class StepTimer:
         num_logits: int,
         prefill_attention_s: float,
         num_decode: int,
-        context_tokens: int,
+        context_tokens: float,
     ) -> float:
         """Returns the seconds of one step.
 
@@ -140,7 +147,7 @@ class StepTimer:
         new_tokens: int,
         decode_s: float,
         num_decode: int,
-        context_tokens: int,
+        context_tokens: float,
     ) -> float:
         """Returns attention seconds of a step whose parts run in one kernel; states only add."""
         prefill_tokens = new_tokens - num_decode
@@ -161,7 +168,7 @@ class StepTimer:
             tiles=self._tiles,
         )
 
-    def decode_line(self, num_decode: int, context_tokens: int) -> tuple[float, float, float]:
+    def decode_line(self, num_decode: int, context_tokens: float) -> tuple[float, float, float]:
         """Returns (seconds, slope_s_per_token, context_limit) of decode-only steps.
 
         A step of ``num_decode`` sequences takes seconds + slope x (S - context_tokens) for every
@@ -178,9 +185,19 @@ class StepTimer:
         after = host
         if self._asynchronous:
             least, after = max(least, host), 0.0
-        if gpu >= least:
-            return gpu + after, slope, limit
-        if gpu + slope * (limit - context_tokens) <= least:
-            return least + after, 0.0, limit
-        # The kernels overtake the CPU inside this piece: the line is flat up to there.
-        return least + after, 0.0, float(context_tokens + floor((least - gpu) / slope))
+        return at_least(least, after, (gpu, slope, limit), context_tokens)
+
+
+Line = tuple[float, float, float]
+"""Seconds at some context, slope in seconds per token, context up to which it holds."""
+
+
+def at_least(least: float, after: float, line: Line, context_tokens: float) -> Line:
+    """Returns the line raised to ``least`` and shifted by ``after``, from ``context_tokens`` on."""
+    seconds, slope, limit = line
+    if seconds >= least:
+        return seconds + after, slope, limit
+    if seconds + slope * (limit - context_tokens) <= least:
+        return least + after, 0.0, limit
+    # Kernels overtake the CPU inside this piece: the line is flat up to there.
+    return least + after, 0.0, context_tokens + floor((least - seconds) / slope)

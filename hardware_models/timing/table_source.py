@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,11 +18,11 @@ from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable, load_table
 from dynosim.hardware_models.timing.transfer import carried
-from dynosim.hardware_models.timing.weight_format import executed_format
+from dynosim.hardware_models.timing.weight_format import WeightFormat, executed_format
 
-EXPERT_LOAD = ("power_law_1.2", "power_law_1.01", "balanced")
-"""Measured distributions of tokens over experts, the one to use first: real routers are skewed
-(the default of aiconfigurator-core 0.12.0 as well)."""
+EXPERT_LOADS = ("balanced", "power_law_1.01", "power_law_1.2")
+"""Measured distributions of tokens over experts, by skew; the nearest stands in for one that a
+table lacks."""
 
 REACH_OCTAVES = 4.0
 """Expert blocks further off than this in shape (Euclidean, six axes) do not stand in."""
@@ -45,7 +45,7 @@ class TableSource:
     home: bool
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
-        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        form, near = self._forms(dtype)
         rows, sites = _first_dtype(self._folder, self.backend, near.gemm_tables)
         on = self.measured_on
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
@@ -60,7 +60,7 @@ class TableSource:
         return Priced(seconds, self._source(f"gemm {dtype}", rows))
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
-        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        form, near = self._forms(dtype)
         rows, found = _nearest_experts(self._folder, self.backend, near.moe_tables, block)
         on = self.measured_on
         seconds = held_line(
@@ -122,6 +122,13 @@ class TableSource:
         source = self._source(f"mla block {dtype}", decode, _other_shape(found, shape))
         return Priced((curve.as_block(), grid), source)
 
+    def _forms(self, dtype: str) -> tuple[WeightFormat, WeightFormat]:
+        """Returns how the GPU runs ``dtype`` and how the measured one does: with like kernels."""
+        form, near = executed_format(dtype, self.gpu), executed_format(dtype, self.measured_on)
+        if form != near:
+            raise MissingTable(f"{self.measured_on.key} runs {dtype} as {near.name}")
+        return form, near
+
     @property
     def _folder(self) -> str:
         if self.measured_on.tables is None:
@@ -159,12 +166,14 @@ def _first_dtype(folder: str, backend: str, dtypes: tuple[str, ...]) -> tuple[Op
 
 
 @lru_cache(maxsize=256)
-def _experts(folder: str, backend: str, dtype: str) -> tuple[OpTable, FloatArray]:
-    """Returns rows of one dtype and its favoured load, and their distinct block shapes."""
+def _experts(folder: str, backend: str, dtype: str, load: str) -> tuple[OpTable, FloatArray, str]:
+    """Returns rows of one dtype and of the load nearest to the one asked for, their distinct block
+    shapes, and that load."""
     rows = load_table(folder, backend, "moe").select(moe_dtype=dtype)
-    loads = rows.axis("distribution")
-    rows = rows.select(distribution=next(d for d in EXPERT_LOAD if d in loads))
-    return rows, rows.distinct(*_BLOCK_KEYS)
+    asked, loads = EXPERT_LOADS.index(load), [str(d) for d in rows.axis("distribution")]
+    near = min(loads, key=lambda found: abs(EXPERT_LOADS.index(found) - asked))
+    rows = rows.select(distribution=near)
+    return rows, rows.distinct(*_BLOCK_KEYS), near
 
 
 _BLOCK_KEYS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
@@ -176,7 +185,7 @@ def _nearest_experts(
 ) -> tuple[OpTable, MoeBlock]:
     for dtype in dtypes:
         try:
-            rows, blocks = _experts(folder, backend, dtype)
+            rows, blocks, load = _experts(folder, backend, dtype, block.load)
         except MissingTable:
             continue
         wanted = (block.hidden_size, block.inter_size, block.topk, block.num_experts)
@@ -185,7 +194,8 @@ def _nearest_experts(
         if np.linalg.norm(np.log2(blocks[nearest[0]] / wanted_all)) > REACH_OCTAVES:
             continue
         values = [int(v) for v in blocks[nearest[0]]]
-        found = MoeBlock(**dict(zip(_FIELDS, values, strict=True)), gated=block.gated)
+        fields = dict(zip(_FIELDS, values, strict=True))
+        found = MoeBlock(**fields, gated=block.gated, load=load)
         return rows.select(**dict(zip(_BLOCK_KEYS, values, strict=True))), found
     raise MissingTable(
         f"{folder} {backend}: no like experts in {' or '.join(dtypes) or 'that format'}"
@@ -230,12 +240,15 @@ def _nccl_all_reduce(folder: str, backend: str) -> OpTable:
 
 
 def _other_experts(found: MoeBlock, block: MoeBlock) -> str:
-    if found == block:
-        return ""
-    return (
-        f"experts of hidden {found.hidden_size} x {found.inter_size}, top-{found.topk} of "
-        f"{found.num_experts}, TP {found.moe_tp} EP {found.moe_ep}"
-    )
+    words = []
+    if replace(found, load=block.load) != block:
+        words.append(
+            f"experts of hidden {found.hidden_size} x {found.inter_size}, top-{found.topk} of "
+            f"{found.num_experts}, TP {found.moe_tp} EP {found.moe_ep}"
+        )
+    if found.load != block.load:
+        words.append(f"experts loaded {found.load}")
+    return ", ".join(words)
 
 
 def _other_shape(found: AttentionShape, shape: AttentionShape) -> str:

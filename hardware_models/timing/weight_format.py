@@ -24,6 +24,11 @@ class WeightFormat:
     gemm_tables: tuple[str, ...]
     moe_tables: tuple[str, ...]
 
+    @property
+    def unpacks(self) -> bool:
+        """Whether kernels turn the weights into 16-bit ones before they multiply."""
+        return self.compute == "bfloat16" and self.weight_bytes < 2.0
+
 
 def _format(
     name: str,

@@ -189,7 +189,7 @@ class Engine:
         decoding = scheduler.decoding
         kv = self.kv
         if steps > 1:
-            kv.take(decoding.blocks_needed(steps) - decoding.blocks_for_step())
+            kv.take_steps(decoding, steps)
         self.log.run(
             self._run_start_s,
             self._run_dt_s,

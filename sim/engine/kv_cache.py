@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.stretch import Chain, Place, Stretch, num_units
 
 # Fewer empty places than this are not worth a pass over the queue.
@@ -187,6 +188,10 @@ class KvCache:
                 queue.popleft()
                 del stretch.places[0]
         self._head = head
+
+    def take_steps(self, decoding: DecodeSet, num_steps: int) -> None:
+        """Takes the blocks of a run of decode steps but its first."""
+        self.take(decoding.blocks_needed(num_steps) - decoding.blocks_for_step())
 
     def _shorten(self, stretch: Stretch, size: int) -> None:
         """Forgets the units of a stretch behind ``size``."""

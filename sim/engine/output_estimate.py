@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dynosim.sim.engine.sglang_rules import SglangRules
+
 
 class OutputEstimate:
     """A share, the new-token ratio, of the tokens that running requests may still generate.
 
-    The ratio starts at ``highest``, falls by ``decay`` with every decode step down to ``lowest``,
-    and is set anew when requests are retracted. Of each request at most ``clip`` tokens count.
-    Steps are numbered as in the decode set; queries cost O(requests that exceed ``clip``).
+    The ratio starts high, falls with every decode step down to a lowest value, and is set anew when
+    requests are retracted. Of each request at most ``clip_max_new_tokens`` count. Steps are
+    numbered as in the decode set; queries cost O(requests that exceed that).
     """
 
     __slots__ = (
@@ -23,42 +25,42 @@ class OutputEstimate:
         "_sum_of_ends",
     )
 
-    def __init__(self, highest: float, lowest: float, decay: float, clip: int) -> None:
-        self._highest = highest
-        self._lowest = lowest
-        self._decay = decay
-        self._clip = clip
-        self._base = highest
+    def __init__(self, rules: SglangRules, conservativeness: float) -> None:
+        self._highest = min(rules.init_new_token_ratio * conservativeness, 1.0)
+        self._lowest = self._highest * rules.min_new_token_ratio_factor
+        self._decay = (self._highest - self._lowest) / rules.new_token_ratio_decay_steps
+        self._clip = rules.clip_max_new_tokens
+        self._base = self._highest
         self._base_step = 0
-        # The step with which each request ends, by running order; and those far from it.
+        # The step with which each request ends; and those far from it.
         self._ends: dict[int, int] = {}
         self._sum_of_ends = 0
         self._long: dict[int, int] = {}
 
-    def __contains__(self, order: int) -> bool:
-        return order in self._ends
+    def __contains__(self, request: int) -> bool:
+        return request in self._ends
 
-    def add(self, order: int, step: int, tokens: int) -> None:
+    def add(self, request: int, step: int, tokens: int) -> None:
         """Counts a request that may still generate ``tokens`` after ``step``."""
-        self._ends[order] = end = step + tokens
+        self._ends[request] = end = step + tokens
         self._sum_of_ends += end
         if tokens > self._clip:
-            self._long[order] = end
+            self._long[request] = end
 
-    def remove(self, order: int) -> None:
+    def remove(self, request: int) -> None:
         """Forgets a request."""
-        self._sum_of_ends -= self._ends.pop(order)
-        self._long.pop(order, None)
+        self._sum_of_ends -= self._ends.pop(request)
+        self._long.pop(request, None)
 
     def tokens(self, step: int) -> float:
         """Returns the tokens that are expected after ``step``."""
         possible = self._sum_of_ends - len(self._ends) * step
-        for order, end in tuple(self._long.items()):
+        for request, end in tuple(self._long.items()):
             excess = end - step - self._clip
             if excess > 0:
                 possible -= excess
             else:
-                del self._long[order]
+                del self._long[request]
         return possible * self.ratio(step)
 
     def ratio(self, step: int) -> float:

@@ -17,6 +17,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from dynosim.sim.engine.decode_set import DecodeSet
+
 # Fewer entries than this are not worth a pass over the eviction queue.
 _FEW_ENTRIES = 1000
 
@@ -113,20 +115,22 @@ class RadixCache:
 
     # --- finding ------------------------------------------------------------------------------
 
-    def match(self, units: list[int], lease: Lease | None) -> tuple[RadixNode, int, int]:
+    def match(
+        self, units: list[int], lease: Lease | None, limit: int | None = None
+    ) -> tuple[RadixNode, int, int]:
         """Returns where the longest cached prefix of a waiting request ends, its units and blocks.
 
-        Finding is touching. ``lease`` is that of a request that ran before, which may find its own
-        tails.
+        It is looked for among the first ``limit`` units. Finding is touching. ``lease`` is that of
+        a request that ran before, which may find its own tails.
         """
-        node, num_units = self._descend(self.root, units, 0, len(units), lease)
+        stop = len(units) if limit is None else min(limit, len(units))
+        node, num_units = self._descend(self.root, units, 0, stop, lease)
         num_blocks = num_units * self.blocks_per_unit
         if lease is not None and num_units == len(units):
-            for tail in lease.tails:
-                if not tail.is_cached:
-                    break
-                node = tail
-                num_blocks += tail.tail
+            # Evicted from its end on, and perhaps computed again since.
+            lease.tails = [tail for tail in lease.tails if tail.is_cached]
+            for node in lease.tails:
+                num_blocks += node.tail
         self._touch(node)
         return node, num_units, num_blocks
 
@@ -268,6 +272,29 @@ class RadixCache:
         self._available -= num_blocks
         if self._available < 0:
             self._evict(-self._available)
+
+    def take_step(self, num_blocks: int, num_sequences: int) -> None:
+        """Takes the blocks of a decode step, with room for one of each sequence."""
+        self.make_room(num_blocks)
+        self.make_room(num_sequences)
+        self.take(num_blocks)
+
+    def take_steps(self, decoding: DecodeSet, num_steps: int) -> None:
+        """Takes the blocks of a run of decode steps but its first, as if step by step."""
+        size = decoding.size
+        done, taken = 1, decoding.blocks_for_step()
+        while done < num_steps:
+            if self._available >= size:
+                # Room needs no making before the last of these.
+                within = taken + self._available - size
+                until = decoding.steps_within(within, num_steps - 1) + 1
+                needed = decoding.blocks_needed(until)
+                self.take(needed - taken)
+            else:
+                until = done + 1
+                needed = decoding.blocks_needed(until)
+                self.take_step(needed - taken, size)
+            done, taken = until, needed
 
     def give_back(self, num_blocks: int) -> None:
         """Frees blocks that were a request's own."""

@@ -197,6 +197,37 @@ def test_what_is_no_slow_launch(sound: list[tuple[float, float]]) -> None:
     assert quality.slow_launch(sound) is None
 
 
+def ratios(value: float, count: int = 8) -> np.ndarray:
+    return np.full(count, value)
+
+
+def test_fewer_bits_that_take_longer_to_read_than_anywhere_else_are_a_fault() -> None:
+    reason = quality.slower_than_plain(ratios(3.4), [ratios(6.3), ratios(1.7)])
+    assert reason is not None
+    assert "3.4 times" in reason
+    assert "1.7 times" in reason
+
+
+@pytest.mark.parametrize(
+    ("over_plain", "over_others"),
+    [
+        pytest.param(ratios(0.6), [ratios(3.0)], id="a gain, if a small one"),
+        pytest.param(ratios(1.17), [ratios(2.4)], id="launches, not reading"),
+        pytest.param(ratios(3.4), [], id="nothing to compare with"),
+        pytest.param(ratios(3.4), [ratios(6.3), ratios(1.0)], id="another backend is slow too"),
+        pytest.param(ratios(3.4, 7), [ratios(6.3)], id="too few shapes"),
+        pytest.param(ratios(3.4), [ratios(6.3, 7)], id="too few shapes of the other"),
+    ],
+)
+def test_what_is_no_slow_reading(over_plain: np.ndarray, over_others: list[np.ndarray]) -> None:
+    assert quality.slower_than_plain(over_plain, over_others) is None
+
+
+def test_reading_binds_at_few_tokens_and_beyond_a_launch() -> None:
+    tokens, latency_s = np.array([1, 64, 65, 8]), np.array([80e-6, 80e-6, 80e-6, 30e-6])
+    assert quality.streaming(tokens, latency_s).tolist() == [True, True, False, False]
+
+
 # --- rows ----------------------------------------------------------------------------------------
 
 
@@ -289,6 +320,23 @@ def upstream(tmp_path: Path) -> Path:
     return root
 
 
+def write_experts(systems: Path, backend: str, version: str, us: dict[str, float]) -> None:
+    """Writes an expert table: microseconds per dtype, the same at every token count."""
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow writes the made-up parquet files")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    cells = [(dtype, m, us[dtype] * 1e-3) for dtype in us for m in (1, 2, 4, 8, 16, 24, 32, 64)]
+    dtype, tokens, latency = (list(column) for column in zip(*cells, strict=True))
+    count = len(cells)
+    shape = {"hidden_size": 4096, "inter_size": 1536, "topk": 8, "num_experts": 128}
+    shape |= {"moe_tp_size": 1, "moe_ep_size": 1}
+    columns: dict[str, list[Any]] = {"device": [DEVICE] * count, "kernel_source": ["main"] * count}
+    columns |= {"moe_dtype": dtype, "num_tokens": tokens, "distribution": ["balanced"] * count}
+    columns |= {key: [value] * count for key, value in shape.items()}
+    path = systems / "data" / "l40s" / "moe" / backend / version / "moe_perf.parquet"
+    path.parent.mkdir(parents=True)
+    parquet.write_table(pyarrow.table({**columns, "latency": latency}), path)
+
+
 def build(where: Path, out: Path) -> OpTable:
     assert main(["--wheel", str(where), "--gpu", "l40s", "--out", str(out)]) == 0
     return decode((out / "l40s" / "vllm.gemm.xz").read_bytes())
@@ -316,6 +364,23 @@ def test_the_manifest_says_what_was_rejected(upstream: Path, tmp_path: Path) -> 
     assert rejected["group"] == ["fp8"]
     assert rejected["replaced_by"] == "sglang 2.0"
     assert str(tmp_path) not in json.dumps(manifest)
+
+
+def test_experts_that_gain_nothing_by_fewer_bits_come_from_an_older_version_or_another_backend(
+    upstream: Path, tmp_path: Path
+) -> None:
+    systems = upstream / "aiconfigurator_core" / "systems"
+    slow = {"bfloat16": 500.0, "fp8": 1500.0, "int4_wo": 1600.0}
+    write_experts(systems, "vllm", "2.0", slow)
+    write_experts(systems, "vllm", "1.0", {"fp8": 300.0})
+    write_experts(systems, "trtllm", "2.0", {"bfloat16": 480.0, "fp8": 250.0, "int4_wo": 200.0})
+    build(upstream, tmp_path / "out")
+    experts = decode((tmp_path / "out" / "l40s" / "vllm.moe.xz").read_bytes())
+    fp8, int4 = (experts.select(moe_dtype=dtype) for dtype in ("fp8", "int4_wo"))
+    assert (fp8.source, fp8.version) == ("measured", "1.0")
+    assert "3.0 times as long" in str(fp8.rejected)
+    assert (int4.source, int4.transferred_from) == ("transferred", "trtllm 2.0")
+    assert experts.select(moe_dtype="bfloat16").rejected is None
 
 
 def test_the_same_input_gives_the_same_bytes(upstream: Path, tmp_path: Path) -> None:

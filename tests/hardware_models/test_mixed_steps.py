@@ -136,9 +136,13 @@ class TestSources:
     def test_other_gpus_with_the_same_kernel(self) -> None:
         assert mixed_source(LLAMA, "a100_sxm").source == "transferred"
 
-    def test_added_parts_rest_on_what_the_parts_rest_on(self) -> None:
+    def test_parts_of_one_kernel_that_nobody_measured_mixed_are_an_assumption(self) -> None:
         source = mixed_source(LLAMA, "h100_sxm")
-        assert source.source == "measured"
+        assert source.source == "transferred"
         assert "assumed" in source.detail
-        assert "assumed" not in mixed_source(LLAMA, "h100_sxm", backend="trtllm").detail
+
+    def test_parts_that_are_launched_apart_rest_on_what_the_parts_rest_on(self) -> None:
+        apart = mixed_source(LLAMA, "h100_sxm", backend="trtllm")
+        assert apart.source == "measured"
+        assert "assumed" not in apart.detail
         assert mixed_source(LLAMA, "h100_nvl").source == "transferred"

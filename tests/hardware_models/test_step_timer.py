@@ -183,14 +183,6 @@ def test_a_faster_gpu_is_faster() -> None:
     assert b200 < h200 < h100 < a100 < l40s
 
 
-def test_pipeline_stages_add_a_hand_over_each() -> None:
-    one = resolved("meta-llama/Llama-3.1-70B-Instruct", "h200_sxm", "vllm", 4)
-    two = replace(one, args=replace(one.args, pipeline_parallel_size=2))
-    step = (64, 64, 0.0, 64, 64 * 4000)
-    extra = StepTimer.compile(two).step_s(*step) - StepTimer.compile(one).step_s(*step)
-    assert extra == pytest.approx(10e-6 + 64 * 8192 * 2 / 450e9, rel=1e-9)
-
-
 def test_the_budget_and_all_sequences_fit_in_the_table() -> None:
     engine = resolved(*ENGINES[2])
     args = engine.args
@@ -231,7 +223,7 @@ class TestSources:
         plain = timer("meta-llama/Llama-3.1-8B-Instruct", "h200_sxm", "vllm", 1)
         decode, prefill = (1, 1, 0.0, 1, 100), (8192, 1, 0.0, 0, 0)
         assert 0.25 < t.step_s(*decode) / plain.step_s(*decode) < 0.6
-        assert t.step_s(*prefill) == pytest.approx(plain.step_s(*prefill), rel=0.01)
+        assert 1.0 < t.step_s(*prefill) / plain.step_s(*prefill) < 1.4
 
 
 def test_timers_of_candidates_that_differ_in_limits_agree() -> None:

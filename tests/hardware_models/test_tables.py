@@ -221,6 +221,19 @@ def test_the_faulty_a100_decode_attention_is_replaced() -> None:
     assert load_table("a100_sxm", "vllm", "generation_attention").source == "measured"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "dtype"), [("h100_sxm", "fp8"), ("h200_sxm", "fp8"), ("h200_sxm", "int4_wo")]
+)
+def test_the_slow_experts_of_hopper_are_replaced(gpu: str, dtype: str) -> None:
+    shape = {"hidden_size": 4096, "inter_size": 1536, "topk": 8, "num_experts": 128}
+    shape |= {"moe_tp_size": 1, "moe_ep_size": 1, "num_tokens": 32}
+    moe = load_table(gpu, "vllm", "moe").select(distribution="power_law_1.2", **shape)
+    packed, plain = moe.select(moe_dtype=dtype), moe.select(moe_dtype="bfloat16")
+    assert "slower than bfloat16" in (packed.rejected or "")
+    assert plain.source == "measured"
+    assert packed.latency_s[0] < 0.9 * plain.latency_s[0]
+
+
 def test_nothing_but_the_known_faults_is_rejected_as_a_group() -> None:
     replaced = [
         (gpu, r["backend"], r["family"], tuple(r["group"]))
@@ -230,7 +243,13 @@ def test_nothing_but_the_known_faults_is_rejected_as_a_group() -> None:
     ]
     fp8_block = {(gpu, "vllm", "gemm", ("fp8_block",)) for gpu in DEVICES.keys() - {"a100_sxm"}}
     a100 = {("a100_sxm", "trtllm", "generation_attention", ("bfloat16", "bfloat16", 128, 0))}
-    assert set(replaced) == fp8_block | a100
+    experts = {r[:3] + r[3][:1] for r in replaced if r[2] == "moe"}
+    assert experts == {
+        ("h100_sxm", "vllm", "moe", "fp8"),
+        ("h200_sxm", "vllm", "moe", "fp8"),
+        ("h200_sxm", "vllm", "moe", "int4_wo"),
+    }
+    assert {r for r in replaced if r[2] != "moe"} == fp8_block | a100
 
 
 def test_nccl_is_the_same_for_every_backend() -> None:

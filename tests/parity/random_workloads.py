@@ -86,7 +86,7 @@ def _workload(
     unit_tokens = block_size * blocks_per_unit
     n = rng.randint(6, 36)
     longest = rng.choice([4, 8, 20]) * block_size
-    prompts = [_prompt_length(rng, longest, block_size) for _ in range(n)]
+    prompts = [prompt_length(rng, longest, block_size) for _ in range(n)]
     outputs = [
         rng.choice([1, rng.randint(1, 8), rng.randint(1, 100), rng.randint(20, 150)])
         for _ in range(n)
@@ -113,12 +113,12 @@ def _workload(
     return ParityWorkload(
         group=group,
         options=_fitting(options),
-        arrival_step=_arrivals(rng, n),
+        arrival_step=arrivals(rng, n),
         prompt_tokens=prompts,
         output_tokens=outputs,
         priority=[rng.randint(0, 3) if policy == "priority" else 0 for _ in range(n)],
         unit_tokens=unit_tokens,
-        units=_units(rng, prompts, unit_tokens),
+        units=units(rng, prompts, unit_tokens),
     )
 
 
@@ -128,7 +128,7 @@ def _fitting(options: SchedulerOptions) -> SchedulerOptions:
     return SchedulerOptions(**asdict(options) | {"long_prefill_token_threshold": threshold})
 
 
-def _prompt_length(rng: Random, longest: int, block_size: int) -> int:
+def prompt_length(rng: Random, longest: int, block_size: int) -> int:
     """Returns a prompt length, often a whole number of blocks: that is where rules bite."""
     length = rng.choice([rng.randint(1, longest), rng.randint(1, max(1, longest // 4)), longest])
     if rng.random() < 0.4:
@@ -136,7 +136,7 @@ def _prompt_length(rng: Random, longest: int, block_size: int) -> int:
     return length + rng.choice([0, 0, 0, 1])
 
 
-def _arrivals(rng: Random, n: int) -> list[int]:
+def arrivals(rng: Random, n: int) -> list[int]:
     """Returns steps at which requests arrive: bursts, trickles, and pauses longer than a run."""
     gap = rng.choice([0, 1, 4, 15])
     now = rng.choice([0, 3])
@@ -150,7 +150,7 @@ def _arrivals(rng: Random, n: int) -> list[int]:
     return steps
 
 
-def _units(rng: Random, prompts: list[int], unit_tokens: int) -> list[list[int]]:
+def units(rng: Random, prompts: list[int], unit_tokens: int) -> list[list[int]]:
     """Draws prefixes from a few families that fork at random depths.
 
     Some prompts name only the part that is shared: what follows is theirs alone.
@@ -158,12 +158,12 @@ def _units(rng: Random, prompts: list[int], unit_tokens: int) -> list[list[int]]
     families = rng.choice([1, 2, 4])
     fork_depth = rng.choice([2, 10, 100])
     named: dict[tuple[int, ...], int] = {}
-    units = []
+    paths = []
     for index, prompt in enumerate(prompts):
         family, fork = rng.randrange(families), rng.randint(0, fork_depth)
         count = prompt // unit_tokens
         path = tuple(family if i < fork else families + index for i in range(count))
         if rng.random() < 0.2:
             path = path[:fork]
-        units.append([named.setdefault(path[: i + 1], len(named)) for i in range(len(path))])
-    return units
+        paths.append([named.setdefault(path[: i + 1], len(named)) for i in range(len(path))])
+    return paths

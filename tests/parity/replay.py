@@ -20,6 +20,8 @@ from dynosim.sim.workload.columns import Workload
 
 DATA = Path(os.environ.get("DYNOSIM_PARITY_DATA") or Path(__file__).parent / "data")
 
+VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.14"}
+
 Record = dict[str, Any]
 
 
@@ -54,20 +56,29 @@ class UnitTimer:
         return 1.0, 0.0, float("inf")
 
 
-# --- vLLM's side ------------------------------------------------------------------------------
+# --- their side -------------------------------------------------------------------------------
 
 
-def load(group: str) -> list[Record]:
+def load(group: str, engine: str = "vllm") -> list[Record]:
     """Returns the recorded workloads of a group."""
-    recording = json.loads(gzip.decompress((DATA / f"{group}.json.gz").read_bytes()))
+    folder = DATA if engine == "vllm" else DATA / engine
+    recording = json.loads(gzip.decompress((folder / f"{group}.json.gz").read_bytes()))
     assert recording["format"] == 1
-    assert recording["vllm"] == "0.32.0", "the engine's docstrings name the version observed"
+    assert recording[engine] == VERSIONS[engine], "docstrings name the version observed"
     workloads: list[Record] = recording["workloads"]
+    if engine == "sglang":
+        for record in workloads:
+            record["units"] = [_expanded(runs) for runs in record["units"]]
     return workloads
 
 
+def _expanded(runs: list[int]) -> list[int]:
+    """Returns the numbers of [first, count, ...] runs."""
+    return [first + i for first, count in _pairs(runs).items() for i in range(count)]
+
+
 def recorded_steps(record: Record) -> Iterator[Step]:
-    """Yields vLLM's steps."""
+    """Yields the steps of the recorded engine."""
     for repeats, tokens, hits, preempted, finished in record["rows"]:
         step = Step(_pairs(tokens), _pairs(hits), preempted, finished)
         for _ in range(repeats):
@@ -79,7 +90,7 @@ def _pairs(flat: list[int]) -> dict[int, int]:
 
 
 def recorded_tokens(record: Record) -> list[list[int]]:
-    """Returns, for every request, the times at which vLLM's scheduler was given its tokens."""
+    """Returns, for every request, the times at which the recorded scheduler got its tokens."""
     prompts, arrivals = record["prompt_tokens"], record["arrival_step"]
     times: list[list[int]] = [[] for _ in prompts]
     computed = [0] * len(prompts)
@@ -110,11 +121,9 @@ def engine_limits(record: Record, max_run: int) -> EngineLimits:
         block_size=options["block_size"],
         enable_prefix_caching=options["enable_prefix_caching"],
         enable_chunked_prefill=options["enable_chunked_prefill"],
-        scheduling_policy=options["policy"],
-        long_prefill_token_threshold=options["long_prefill_token_threshold"],
-        watermark=options["watermark"],
-        scheduler_reserve_full_isl=options["scheduler_reserve_full_isl"],
+        scheduling_policy=options["policy"].replace("-", "_"),
         max_run=max_run,
+        **{name: options[name] for name in _OWN_OPTIONS if name in options},
     )
 
 
@@ -135,6 +144,7 @@ def our_steps(record: Record) -> Iterator[Step]:
     now, arrived, unfinished = 0, 0, 0
     while arrived < len(arrivals) or unfinished:
         if not unfinished:
+            assert engine.begin(float(now)) is None, "something is left"
             now = max(now, arrivals[arrived])
         while arrived < len(arrivals) and arrivals[arrived] <= now:
             engine.waiting.append(_sequence(record, arrived))
@@ -159,10 +169,10 @@ def _sequence(record: Record, index: int) -> Sequence:
 
 
 def _step(engine: Engine, now: int) -> Step:
-    before = {seq: (seq.preemptions, seq.order) for seq in engine.running}
+    before = {seq: seq.preemptions for seq in engine.running}
     assert engine.begin(float(now)) == now + 1, "the engine is stuck"
-    entered = [seq for seq in engine.running if seq not in before or seq.order > before[seq][1]]
-    preempted = [seq.index for seq, (count, _) in before.items() if seq.preemptions > count]
+    entered = [s for s in engine.running if s not in before or s.preemptions > before[s]]
+    preempted = [seq.index for seq, count in before.items() if seq.preemptions > count]
     return Step(
         tokens={seq.index: tokens for seq, tokens in engine.batch()},
         hits={seq.index: seq.computed for seq in entered},
@@ -195,4 +205,12 @@ def run_leaping(record: Record) -> RunResult:
     return run_cluster(spec, workload.check())
 
 
+_OWN_OPTIONS = (
+    "scheduler",
+    "long_prefill_token_threshold",
+    "watermark",
+    "scheduler_reserve_full_isl",
+    "enable_mixed_chunk",
+    "schedule_conservativeness",
+)
 _COLUMNS = ("arrival_step", "prompt_tokens", "output_tokens", "priority")

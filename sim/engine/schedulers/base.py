@@ -29,8 +29,8 @@ class BlockPool(Protocol):
         """Blocks that requests hold now."""
         ...
 
-    def take(self, num_blocks: int, /) -> None:
-        """Takes blocks for decoding sequences; at most ``free_blocks`` may be asked for."""
+    def take_steps(self, decoding: DecodeSet, num_steps: int, /) -> None:
+        """Takes the blocks of a run of decode steps but its first; they must be free."""
         ...
 
     def check(self) -> None:

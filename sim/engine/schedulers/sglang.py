@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from dynosim.hardware_models.cards import read_card, value_of
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.engine import prefix_order
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.output_estimate import OutputEstimate
@@ -29,7 +27,9 @@ from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
 from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.sglang_rules import sglang_rules
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_order import WaitingOrder
 
 POLICIES = ("fcfs", "lpm", "dfs_weight", "lof")
 
@@ -39,31 +39,6 @@ class SglangScheduler:
 
     ``prefilling`` holds the sequences of the batch's chunks, and the one whose prompt is cut.
     """
-
-    __slots__ = (
-        "_block_size",
-        "_chunked",
-        "_estimate",
-        "_is_full",
-        "_kept_back",
-        "_leases",
-        "_limits",
-        "_log",
-        "_num_cached",
-        "_num_gone",
-        "_order",
-        "_policy",
-        "_rules",
-        "_unit_tokens",
-        "chunks",
-        "decodes_pause",
-        "decoding",
-        "kv",
-        "may_overtake",
-        "prefilling",
-        "running",
-        "waiting",
-    )
 
     def __init__(self, limits: EngineLimits, kv: RadixCache, log: StepLog) -> None:
         self.kv = kv
@@ -76,16 +51,15 @@ class SglangScheduler:
         self.decodes_pause = False
         self._limits = limits
         self._log = log
-        self._rules = rules = _rules()
-        highest = min(rules["init_new_token_ratio"] * limits.schedule_conservativeness, 1.0)
-        lowest = highest * rules["min_new_token_ratio_factor"]
-        decay = (highest - lowest) / rules["new_token_ratio_decay_steps"]
-        self._estimate = OutputEstimate(highest, lowest, decay, int(rules["clip_max_new_tokens"]))
-        self._policy = limits.scheduling_policy if limits.enable_prefix_caching else "fcfs"
+        self._rules = rules = sglang_rules()
+        self._estimate = OutputEstimate(rules, limits.schedule_conservativeness)
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
         # What requests hold of the tree, by index; kept while they are retracted.
         self._leases: dict[int, Lease] = {}
+        self._waiting_order = WaitingOrder(
+            limits.scheduling_policy, kv, self._leases, limits.block_size, rules
+        )
         self._chunked: Sequence | None = None
         # Nobody is tried again until a decode batch has lost somebody.
         self._is_full = False
@@ -93,7 +67,8 @@ class SglangScheduler:
         self._num_gone = 0
         # How many of the step's chunks are in the tree.
         self._num_cached = 0
-        # Blocks for the decodes of a mixed batch.
+        # Whether the step's decodes take part in its prefill batch, and the blocks kept for them.
+        self._is_mixed = False
         self._kept_back = 0
         self._order = 0
 
@@ -121,17 +96,14 @@ class SglangScheduler:
             return
         self._cache_chunks(len(self.chunks))
         decoding = self.decoding
-        num_before = decoding.size
         num_joined = 0
         for seq, _ in self.chunks:
             if seq.is_decoding:
-                self._estimate.add(seq.order, decoding.steps, seq.output_tokens - seq.emitted)
+                self._estimate.add(seq.index, decoding.steps, seq.output_tokens - seq.emitted)
                 num_joined += 1
-        num_before -= num_joined
-        if num_joined < len(self.chunks) or not (num_before or self._num_gone):
-            self._is_full = False
-        if not self.decodes_pause and num_before:
-            # A mixed batch becomes the running one.
+        num_before = decoding.size - num_joined + self._num_gone
+        if num_joined < len(self.chunks) or not num_before or self._is_mixed:
+            # Some have ended, or the batch becomes the running one.
             self._is_full = False
         self.chunks.clear()
         self.decodes_pause = False
@@ -162,45 +134,35 @@ class SglangScheduler:
         if slots <= 0 and chunked is None:
             self._is_full = True
             return False
-        is_mixed = self._limits.enable_mixed_chunk and num_decode > 0
+        self._is_mixed = is_mixed = self._limits.enable_mixed_chunk and num_decode > 0
         self._kept_back = self.decoding.blocks_for_step() if is_mixed else 0
         if self._kept_back > self.kv.free_blocks:
             return False
-        self._sort_waiting()
-        budget = self._budget(is_mixed)
+        self._waiting_order.sort(self.waiting)
+        budget = self._budget()
         if chunked is None or self._continue(chunked, budget):
             self._admit(budget, slots, now_s)
         if not self.chunks:
             return False
         self._take_blocks()
         self._num_cached = 0
-        if is_mixed:
-            self._estimate.skip_step()
-            self._num_gone = 0
+        if self._limits.enable_mixed_chunk:
+            self._mix()
         self.decodes_pause = num_decode > 0 and not is_mixed
+        if not self.decodes_pause:
+            # It counts as a step of the decode set, but the ratio falls in decode batches only.
+            self._estimate.skip_step()
         return True
 
-    def _sort_waiting(self) -> None:
-        policy = self._policy
-        if policy == "lpm" and len(self.waiting) <= self._rules["lpm_queue_limit"]:
-            twin = int(self._rules["in_batch_prefix_tokens"])
-            prefix_order.longest_prefix_first(
-                self.waiting, self.kv, self._leases, self._unit_tokens, self._block_size, twin
-            )
-        elif policy == "dfs_weight":
-            prefix_order.depth_first(self.waiting, self.kv, self._leases)
-        elif policy == "lof":
-            prefix_order.longest_output_first(self.waiting)
-
-    def _budget(self, is_mixed: bool) -> PrefillBudget:
+    def _budget(self) -> PrefillBudget:
         limits = self._limits
         tokens = limits.max_num_batched_tokens
         chunk = tokens if limits.enable_chunked_prefill else None
-        prefill = tokens if chunk is None else int(self._rules["max_prefill_tokens"])
+        prefill = tokens if chunk is None else self._rules.max_prefill_tokens
         promised = self._estimate.tokens(self.decoding.steps)
-        if is_mixed:
+        if limits.enable_mixed_chunk:
             num_decode = self.decoding.size + self._num_gone
-            promised += self._kept_back * self._block_size
+            promised += max(num_decode, self._kept_back * self._block_size)
             prefill -= num_decode
             chunk = None if chunk is None else chunk - num_decode
         return PrefillBudget(self._block_size, chunk, prefill, promised)
@@ -242,11 +204,15 @@ class SglangScheduler:
         node, num_units, num_blocks = self._find(seq)
         rest = seq.target - num_blocks * page
         wanted = rest + self._clipped(seq.output_tokens - seq.emitted) + page
+        chunk = budget.first_chunk(rest, is_first=not self.chunks)
+        left = self._left(budget)
+        if chunk or budget.chunk is not None:
+            # Not looked at where, without chunked prefill, the batch has no room.
+            left -= kv.idle_blocks(node) * page
         # Alone, a request enters whatever it may need: the pool is large enough for any.
-        if self.running and wanted >= self._left(budget) - kv.idle_blocks(node) * page:
+        if self.running and wanted >= left:
             self._is_full = True
             return False
-        chunk = budget.first_chunk(rest, is_first=not self.chunks)
         if not chunk:
             return False
         self.waiting.popleft()
@@ -267,18 +233,18 @@ class SglangScheduler:
         """
         kv = self.kv
         lease = self._leases.get(seq.index)
-        node, num_units, num_blocks = kv.match(seq.units, lease)
         most = (seq.target - 1) // self._block_size
+        limit = -(-most // kv.blocks_per_unit)
+        node, num_units, num_blocks = kv.match(seq.units, lease, limit)
         if num_blocks > most:
-            idle_blocks = kv.free_blocks - kv.idle_blocks(node)
-            if not idle_blocks:
+            if kv.free_blocks == kv.idle_blocks(node):
                 # Holding the last unit would leave no block to compute its last token in.
-                return kv.match(seq.units[: num_units - 1], lease)
+                return kv.match(seq.units, lease, num_units - 1)
             num_blocks = most
         return node, num_units, num_blocks
 
     def _clipped(self, output_tokens: int) -> int:
-        return min(output_tokens, int(self._rules["clip_max_new_tokens"]))
+        return min(output_tokens, self._rules.clip_max_new_tokens)
 
     def _enter(
         self, seq: Sequence, node: RadixNode, num_units: int, num_blocks: int, now_s: float
@@ -310,7 +276,21 @@ class SglangScheduler:
             # A page more each, since the allocator does not look at where a chunk begins.
             wanted += chunk + (page if page > 1 else 0)
         self.kv.make_room(-(-wanted // page))
-        self.kv.take(num_blocks + self._kept_back)
+        self.kv.take(num_blocks)
+
+    def _mix(self) -> None:
+        """Lets the decodes, if any, take part in the batch, behind its prompts."""
+        self.kv.make_room(self.decoding.size)
+        self.kv.take(self._kept_back)
+        self._num_gone = 0
+        chunks = [seq for seq, _ in self.chunks]
+        self._reorder(chunks + [seq for seq in self.running.values() if seq.is_decoding])
+
+    def _reorder(self, sequences: list[Sequence]) -> None:
+        """Puts all running sequences in the given order."""
+        for order, seq in zip(sorted(self.running), sequences, strict=True):
+            seq.order = order
+        self.running = {seq.order: seq for seq in sequences}
 
     # --- decode -------------------------------------------------------------------------------
 
@@ -324,38 +304,38 @@ class SglangScheduler:
             self._retract()
         if has_shrunk or must_retract:
             self._is_full = False
-        self.kv.take(decoding.blocks_for_step())
+        self.kv.take_step(decoding.blocks_for_step(), decoding.size)
         return must_retract
 
     def _retract(self) -> None:
         """Sends sequences back until the others have blocks for their next token."""
         decoding = self.decoding
-        ahead = int(self._rules["retract_decode_steps"])
-        while decoding.blocks_for_step() > self.kv.free_blocks:
+        ahead = self._rules.retract_decode_steps
+        while (needed := decoding.blocks_for_step()) > self.kv.free_blocks:
+            self.kv.make_room(needed)
             # SGLang fails the last one that decodes; here the prompt that is in its way goes.
             victim = self._chunked if decoding.size == 1 else self._victim()
             assert victim is not None, "a request alone has no room"
             self._send_back(victim)
             self.kv.make_room(-(-ahead * decoding.size // self._block_size))
-        kept = [seq for seq in self.running.values() if seq.is_decoding]
+        kept = sorted((s for s in self.running.values() if s.is_decoding), key=_least_last)
+        self._reorder(kept + self.prefilling)
         generated = sum(seq.emitted + decoding.steps - seq.join_step for seq in kept)
         allowed = sum(seq.output_tokens for seq in kept)
         ratio = min(1.0, (generated + ahead * len(kept)) / (allowed + 1))
         self._estimate.restart(ratio, decoding.steps + 1)
 
     def _victim(self) -> Sequence:
-        """Returns who has generated least; of those the longest prompt, then the last to enter."""
-        return min(
-            (seq for seq in reversed(self.running.values()) if seq.is_decoding),
-            key=lambda seq: (seq.emitted - seq.join_step, -seq.prompt_tokens),
-        )
+        """Returns who has generated least; of those the longest prompt, then the last in order."""
+        decodes = (seq for seq in reversed(self.running.values()) if seq.is_decoding)
+        return max(decodes, key=_least_last)
 
     def _send_back(self, seq: Sequence) -> None:
         """Sends a running sequence to the end of the queue; the tree keeps what it has."""
         del self.running[seq.order]
         if seq.is_decoding:
             self.decoding.leave(seq)
-            self._estimate.remove(seq.order)
+            self._estimate.remove(seq.index)
             self._log.interrupt(seq.index, seq.first_step)
         else:
             self.prefilling.remove(seq)
@@ -373,8 +353,8 @@ class SglangScheduler:
 
     def finish(self, seq: Sequence) -> None:
         """Lets go of a sequence that has all its tokens; the tree keeps them."""
-        if seq.order in self._estimate:
-            self._estimate.remove(seq.order)
+        if seq.index in self._estimate:
+            self._estimate.remove(seq.index)
             if not self.chunks:
                 self._num_gone += 1
         else:
@@ -388,10 +368,9 @@ class SglangScheduler:
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
 
 
-def _rules() -> dict[str, float]:
-    """Returns the scheduler's figures, from SGLang's card."""
-    figures = read_card("backends", "sglang")["scheduler"]
-    return {name: value_of(figures, name) for name in figures}
+def _least_last(seq: Sequence) -> tuple[int, int]:
+    """Sorts decoding sequences by tokens generated, most first, then by prompt, shortest first."""
+    return seq.join_step - seq.emitted, seq.prompt_tokens
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:
