@@ -36,7 +36,12 @@ def run(command: list[str]) -> Cost:
 
 
 def alternate(rounds: int, *commands: Callable[[], Cost]) -> list[list[Cost]]:
-    """Returns each command's costs; they take turns, so that a busy machine slows both."""
+    """Returns each command's costs; they take turns, so that a busy machine slows both.
+
+    A first round that does not count leaves Python's compiled files behind.
+    """
+    for command in commands:
+        command()
     costs: list[list[Cost]] = [[] for _ in commands]
     for _ in range(rounds):
         for command, own in zip(commands, costs, strict=True):

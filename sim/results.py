@@ -57,7 +57,7 @@ class RunResult:
         """Returns when each of the request's tokens was emitted."""
         log = self.replicas[int(self.replica[request])]
         own = log.stints[log.stints[:, 0] == request]
-        steps = [log.steps.token_steps(first, end) for _, first, end in own]
+        steps = [log.steps.token_steps(first, end) for _, first, end in own.tolist()]
         return log.steps.ends_s(np.concatenate(steps))
 
 

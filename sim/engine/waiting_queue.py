@@ -22,7 +22,9 @@ class PriorityQueue:
         """Adds a sequence where its priority says."""
         heappush(self._heap, (seq.priority, seq.index, seq))
 
-    appendleft = append
+    def appendleft(self, seq: Sequence) -> None:
+        """Puts a sequence back where its priority says."""
+        self.append(seq)
 
     def popleft(self) -> Sequence:
         """Removes and returns the first sequence."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -65,16 +64,3 @@ def run(argv: Sequence[str]) -> int:
         )
         return EXIT_INTERNAL
     return code or 0
-
-
-def main() -> None:
-    """Runs the command line on ``sys.argv`` and exits."""
-    # Simulations make few cycles and many objects: collecting would cost a tenth of the time.
-    # A search, which runs for longer, switches it on again.
-    gc.disable()
-    # Nothing here multiplies matrices; numpy's idle linear-algebra threads would burn CPU time.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    code = run(sys.argv[1:])
-    sys.stderr.flush()
-    # Freeing every request one by one on the way out would take longer than some commands.
-    os._exit(code)
