@@ -6,6 +6,7 @@ are the owner's business.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,9 +15,11 @@ from typing import Protocol
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.outcome import Evaluator, Outcome, Task
+from dynosim.search.uninterrupted import uninterrupted
 from dynosim.search.worker import answer, evaluate, evaluate_in_worker, start_worker
 from dynosim.sim.deployment import Deployment
 
+_WATCH_S = 0.2
 DIED = "the worker process died twice on this candidate (out of memory?)"
 
 
@@ -58,7 +61,8 @@ class SerialExecutor:
 class PoolExecutor:
     """Evaluates in ``workers`` spawned processes; survives the death of any of them.
 
-    When a worker dies, the candidates in flight are run again one at a time; the one that kills
+    Ctrl-C never cuts into the pool's own code, which would leave its locks held for ever. When a
+    worker dies, the candidates in flight are run again one at a time; the one that kills
     its worker again is an ``error`` outcome and the others are kept.
     """
 
@@ -93,15 +97,19 @@ class PoolExecutor:
     def submit(self, deployments: Sequence[Deployment]) -> None:
         self._await_first_sign()
         for deployment in deployments:
-            try:
-                self._running[self._pool.submit(evaluate_in_worker, deployment)] = deployment
-            except BrokenProcessPool:
-                self._suspects.append(deployment)
+            with uninterrupted():
+                self._submit(deployment)
+
+    def _submit(self, deployment: Deployment) -> None:
+        try:
+            self._running[self._pool.submit(evaluate_in_worker, deployment)] = deployment
+        except BrokenProcessPool:
+            self._suspects.append(deployment)
 
     def collect(self, timeout_s: float | None) -> list[tuple[Deployment, Outcome]]:
         if self._suspects:
             return self._retry()
-        done, _ = wait(self._running, timeout=timeout_s, return_when=FIRST_COMPLETED)
+        done = self._wait(math.inf if timeout_s is None else timeout_s)
         ended = []
         for future in done:
             deployment = self._running.pop(future)
@@ -110,6 +118,15 @@ class PoolExecutor:
             except BrokenProcessPool:
                 self._suspects.append(deployment)
         return ended
+
+    def _wait(self, timeout_s: float) -> set[Future[Outcome]]:
+        """Returns the candidates that have ended; waits for one, or for Ctrl-C, at most so long."""
+        done: set[Future[Outcome]] = set()
+        with uninterrupted() as pressed:
+            while not done and not pressed and timeout_s >= 0:
+                done, _ = wait(self._running, min(timeout_s, _WATCH_S), FIRST_COMPLETED)
+                timeout_s = timeout_s - _WATCH_S if timeout_s else -1.0
+        return done
 
     def _retry(self) -> list[tuple[Deployment, Outcome]]:
         suspects = [*self._suspects, *self._running.values()]
@@ -130,9 +147,10 @@ class PoolExecutor:
         return ended
 
     def close(self, *, at_once: bool = False) -> None:
-        if at_once:
-            self._end(self._pool)
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        with uninterrupted():
+            if at_once:
+                self._end(self._pool)
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     @staticmethod
     def _end(pool: ProcessPoolExecutor) -> None:

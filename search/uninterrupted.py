@@ -10,13 +10,14 @@ from types import FrameType
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[list[int]]:
     """Defers Ctrl-C to the end of the block, where it raises KeyboardInterrupt as usual.
 
-    Outside the main thread it does nothing: Python delivers signals to the main thread only.
+    The block gets a list that is no longer empty once Ctrl-C was pressed. Outside the main thread
+    it does nothing: Python delivers signals to the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield []
         return
     pending: list[int] = []
 
@@ -25,7 +26,7 @@ def uninterrupted() -> Iterator[None]:
 
     before = signal.signal(signal.SIGINT, note)
     try:
-        yield
+        yield pending
     finally:
         signal.signal(signal.SIGINT, before)
     if pending:

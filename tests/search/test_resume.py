@@ -100,11 +100,11 @@ def test_a_killed_search_resumes_to_the_same_frontier(
     process = start(space_file, folder, workers)
     wait_for_trials(folder, 24)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.wait(timeout=120)
     assert not (folder / "frontier.csv").exists()
     calls.with_name("hold").unlink()
 
-    assert start(space_file, folder, workers).wait() == 0
+    assert start(space_file, folder, workers).wait(timeout=120) == 0
     undisturbed(space_file, tmp_path / "undisturbed")
     assert contents(folder) == contents(tmp_path / "undisturbed")
     # Only what was in flight when the process died is simulated again (and what ended that moment).
@@ -121,14 +121,14 @@ def test_ctrl_c_keeps_what_is_done(
     process = start(space_file, folder, workers)
     wait_for_trials(folder, 24)
     os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to the whole group.
-    assert process.wait() == 130
+    assert process.wait(timeout=120) == 130
     rows = (folder / "trials.csv").read_text().splitlines()
     assert len(rows) > 24
     assert (folder / "frontier.csv").exists()
     assert (folder / "frontier.png").exists()
 
     calls.with_name("hold").unlink()
-    assert start(space_file, folder, workers).wait() == 0
+    assert start(space_file, folder, workers).wait(timeout=120) == 0
     undisturbed(space_file, tmp_path / "undisturbed")
     assert contents(folder) == contents(tmp_path / "undisturbed")
 
