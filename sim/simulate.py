@@ -142,7 +142,7 @@ def scheduler_name(backend: str) -> str:
 def _check_options(scheduler: str, args: EngineArgs) -> None:
     """Raises UserError where an option is set that the scheduler does not have."""
     for name in _SGLANG_OPTIONS if scheduler != "sglang" else ():
-        if getattr(args, name) != getattr(EngineLimits, name):
+        if getattr(args, name) != getattr(EngineArgs, name):
             raise UserError(f"{args.backend} has no such option", where=name, hint="it is sglang's")
 
 
