@@ -29,7 +29,6 @@ COMPILED = (
     "sim/cluster/worker.py",
     "sim/engine/*.py",
     "sim/engine/schedulers/*.py",
-    "sim/results.py",
 )
 
 

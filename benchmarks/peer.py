@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dynosim.sim.workload.columns import Workload
 
+PEER = "dynamo.replay 1.4.2"
 BLOCK_TOKENS = 512
 
 # The peer's names of the outcomes that both report.

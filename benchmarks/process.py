@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -19,10 +20,16 @@ class Cost:
     printed: str
 
 
-def run(command: list[str]) -> Cost:
-    """Returns what one run of ``command`` cost; raises RuntimeError where it fails."""
+def run(command: list[str], python_path: Path | None = None) -> Cost:
+    """Returns what one run of ``command`` cost; raises RuntimeError where it fails.
+
+    ``python_path`` is where Python finds packages first.
+    """
+    env = os.environ | ({"PYTHONPATH": str(python_path)} if python_path else {})
     start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
+    ) as process:
         assert process.stdout is not None
         printed = process.stdout.read().decode(errors="replace")
         _, status, usage = os.wait4(process.pid, 0)
@@ -35,15 +42,15 @@ def run(command: list[str]) -> Cost:
     return Cost(cpu_s, wall_s, usage.ru_maxrss / 1024, printed)
 
 
-def alternate(rounds: int, *commands: Callable[[], Cost]) -> list[list[Cost]]:
-    """Returns each command's costs; they take turns, so that a busy machine slows both.
+def alternate(rounds: int, commands: Mapping[str, Callable[[], Cost]]) -> dict[str, list[Cost]]:
+    """Returns each command's costs; they take turns, so that a busy machine slows all.
 
     A first round that does not count leaves Python's compiled files behind.
     """
-    for command in commands:
+    for command in commands.values():
         command()
-    costs: list[list[Cost]] = [[] for _ in commands]
+    costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for _ in range(rounds):
-        for command, own in zip(commands, costs, strict=True):
-            own.append(command())
+        for name, command in commands.items():
+            costs[name].append(command())
     return costs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from measure import Measurement
@@ -19,13 +19,15 @@ NAMES = {
     "output_throughput": "output tok/s",
 }
 
+Row = tuple[Measurement, bool]
+"""A measurement, and whether the inner loop was compiled."""
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """Processes that took turns, and what both found under the same timing law."""
+    """Processes that took turns, by name, ours first; the outcomes are those of one timing law."""
 
-    ours: list[Cost]
-    theirs: list[Cost] | None = None
+    costs: Mapping[str, list[Cost]]
     our_outcomes: Mapping[str, float] | None = None
     their_outcomes: Mapping[str, float] | None = None
 
@@ -40,55 +42,56 @@ class Report:
             f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
             f"the least of {rounds} runs where nothing else is said (fewer of the longest). "
             "*Set-up* is reading or making the workload, the memory plan and the kernels' times; "
-            "*run* is the simulation, *metrics* its statistics. A run of steps is what the engine "
-            "does at once: one step with prefill, or a leap over decodes.",
+            "*run* is the simulation, *metrics* its statistics. A row of the step log is a leap "
+            "over decodes, or one step with prefill. *Compiled* is the wheel that "
+            "`DYNOSIM_COMPILE=1` builds, otherwise all is plain Python.",
         ]
 
-    def conversation(self, compared: Comparison, alone: Measurement) -> None:
+    def conversation(self, compared: Comparison, alone: Sequence[Row]) -> None:
         """Adds the Mooncake conversation trace."""
+        requests = alone[0][0].requests
         self._parts += [
-            f"## Mooncake conversation trace: {alone.requests:,} requests, 8 workers, round-robin",
+            f"## Mooncake conversation trace: {requests:,} requests, 8 workers, round-robin",
             "Qwen3-32B on 8 × 2 H200 with measured kernel times, KV blocks of 512 tokens. Whole "
             "processes of `dynosim simulate`, imports and result files included:",
-            _processes(compared, alone.requests),
+            _processes(compared, requests),
             *_same_law(compared),
             "The simulation alone:",
-            _measurements([("conversation", alone)]),
+            _measurements(alone),
         ]
 
-    def azure(self, measured: list[Measurement]) -> None:
+    def azure(self, measured: Sequence[Row]) -> None:
         """Adds the Azure conversation lengths."""
-        if measured:
-            self._parts += [
-                "## Azure conversation lengths, Poisson arrivals at 6.45 requests/s",
-                "Llama-3-8B on one A100, chunks of 512 tokens, at most 512 sequences.",
-                _measurements([(f"{m.requests:,} requests", m) for m in measured]),
-            ]
+        self._parts += [
+            "## Azure conversation lengths, Poisson arrivals at 6.45 requests/s",
+            "Llama-3-8B on one A100, chunks of 512 tokens, at most 512 sequences.",
+            _measurements(measured),
+        ]
 
-    def sizes(self, measured: list[Measurement]) -> None:
+    def sizes(self, measured: Sequence[Row]) -> None:
         """Adds the growth with the number of requests."""
-        per_request = [m.cpu_s / m.requests for m in measured]
+        per_request = [m.cpu_s / m.requests for m, is_compiled in measured if not is_compiled]
         spread = max(per_request) / min(per_request) - 1
         self._parts += [
             "## Growth with the number of requests",
             "Llama-3.1-8B on one H100, lognormal lengths of mean 1,024 and 256 tokens, Poisson "
             "arrivals at four fifths of capacity. The cost per request differs by "
             f"{spread:.0%} between the sizes.",
-            _measurements([(f"{m.requests:,} requests", m) for m in measured]),
+            _measurements(measured),
         ]
 
-    def saturated(self, alone: Measurement, compared: Comparison | None) -> None:
+    def saturated(self, alone: Sequence[Row], compared: Comparison | None) -> None:
         """Adds the load beyond capacity."""
         self._parts += [
             "## Saturated",
-            "The same requests at twice the capacity, so that the queue grows and every step has "
-            "prefill in it.",
-            _measurements([(f"{alone.requests:,} requests", alone)]),
+            "The same requests at twice the capacity, so that the queue grows and nearly every "
+            "step has prefill in it.",
+            _measurements(alone),
         ]
         if compared is not None:
             self._parts += [
                 "The same requests under the peer's timing law, whole processes:",
-                _processes(compared, alone.requests),
+                _processes(compared, alone[0][0].requests),
                 *_same_law(compared),
             ]
 
@@ -97,16 +100,16 @@ class Report:
         return "\n\n".join(self._parts) + "\n"
 
 
-def _measurements(rows: Iterable[tuple[str, Measurement]]) -> str:
+def _measurements(measured: Sequence[Row]) -> str:
     header = [
-        *("", "set-up, s", "run, s", "metrics, s", "µs a request", "requests per CPU second"),
-        *("runs", "steps", "peak MiB"),
+        *("requests", "set-up, s", "run, s", "metrics, s", "µs a request"),
+        *("requests per CPU second", "rows of the log", "steps", "peak MiB"),
     ]
     return _table(
         header,
         [
             [
-                name,
+                f"{m.requests:,}{', compiled' if is_compiled else ''}",
                 f"{m.setup_s:.2f}",
                 f"{m.run_s:.3f}",
                 f"{m.metrics_s:.3f}",
@@ -116,35 +119,36 @@ def _measurements(rows: Iterable[tuple[str, Measurement]]) -> str:
                 f"{m.steps:,}",
                 f"{m.peak_mib:,.0f}",
             ]
-            for name, m in rows
+            for m, is_compiled in measured
         ],
     )
 
 
 def _processes(compared: Comparison, requests: int) -> str:
     """Returns whole processes side by side; ratios are medians over pairs of runs."""
+    (_, ours), *others = compared.costs.items()
+    header = [
+        *("least (median)", "CPU seconds", "CPU seconds ÷ dynosim's, median of pairs"),
+        *("requests per CPU second", "wall seconds", "peak MiB"),
+    ]
     rows = []
-    for label, field, digits in (
-        ("CPU seconds", "cpu_s", 2),
-        ("wall seconds", "wall_s", 2),
-        ("peak MiB", "peak_mib", 0),
-    ):
-        ours = [getattr(cost, field) for cost in compared.ours]
-        row = [f"{label}, least (median)", _least(ours, digits)]
-        if compared.theirs is not None:
-            theirs = [getattr(cost, field) for cost in compared.theirs]
-            ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-            row += [_least(theirs, digits), f"{ratio:.1f}×"]
-        rows.append(row)
-    rate = [requests / min(cost.cpu_s for cost in compared.ours)]
-    if compared.theirs is not None:
-        rate.append(requests / min(cost.cpu_s for cost in compared.theirs))
-    rows.append(["requests per CPU second", *(f"{r:,.0f}" for r in rate)])
-    header = ["", "dynosim", "dynamo.replay 1.4.2", "ratio (median of pairs)"]
-    return _table(header[: 2 if compared.theirs is None else 4], rows)
+    for name, costs in compared.costs.items():
+        pairs = zip(costs, ours, strict=True)
+        ratio = statistics.median(theirs.cpu_s / own.cpu_s for theirs, own in pairs)
+        rows.append(
+            [
+                name,
+                _least([c.cpu_s for c in costs], 2),
+                f"{ratio:.2f}" if others else "",
+                f"{requests / min(c.cpu_s for c in costs):,.0f}",
+                _least([c.wall_s for c in costs], 2),
+                _least([c.peak_mib for c in costs], 0),
+            ]
+        )
+    return _table(header, rows)
 
 
-def _least(values: list[float], digits: int) -> str:
+def _least(values: Sequence[float], digits: int) -> str:
     return f"{min(values):,.{digits}f} ({statistics.median(values):,.{digits}f})"
 
 
@@ -157,12 +161,11 @@ def _same_law(compared: Comparison) -> list[str]:
         for name, label in NAMES.items()
     ]
     return [
-        "That both do the same work shows in what they find under the peer's timing law:",
-        _table(["", "dynosim", "dynamo.replay 1.4.2", "ratio"], rows),
+        "What both find under the peer's timing law:",
+        _table(["", "dynosim", "peer", "ratio"], rows),
     ]
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
-    padded = [row + [""] * (len(header) - len(row)) for row in rows]
     rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *padded))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))

@@ -3,7 +3,7 @@
     python benchmarks/run.py --conversation conversation_trace.jsonl \\
         --azure azure_512.csv --azure azure_5000.csv \\
         --peer-python PEER_VENV/bin/python --peer-law dynamo_replay_law.npz \\
-        --output docs/performance.md
+        --compiled UNPACKED_WHEEL --output docs/performance.md
 
 Every figure is of a process of its own. Cases whose data is not given are left out.
 """
@@ -16,23 +16,41 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from measure import Measurement
-from peer import Peer, outcomes, write_trace
+from peer import PEER, Peer, outcomes, write_trace
 from process import alternate, run
-from report import Comparison, Report
+from report import Comparison, Report, Row
 
 SIZES = (10_000, 100_000, 1_000_000)
 SATURATED_REQUESTS = 20_000
 HERE = Path(__file__).resolve().parent
 
 
-def measured(case: str, argument: object, rounds: int, *flags: str) -> Measurement:
+def measured(
+    case: str, argument: object, rounds: int, *flags: str, python_path: Path | None = None
+) -> Measurement:
     """Returns the cheapest of some runs of a case, after one that leaves compiled files."""
     command = [sys.executable, str(HERE / "measure.py"), case, str(argument), *flags]
-    found = [Measurement(**json.loads(run(command).printed)) for _ in range(rounds + 1)]
-    return min(found, key=lambda m: m.cpu_s)
+    printed = [run(command, python_path).printed for _ in range(rounds + 1)]
+    return min((Measurement(**json.loads(text)) for text in printed), key=lambda m: m.cpu_s)
+
+
+def rows(case: str, arguments: Sequence[object], rounds: int, compiled: Path | None) -> list[Row]:
+    """Returns a measurement for each argument, and one with the compiled inner loop."""
+    found = []
+    for argument in arguments:
+        for python_path in (None, compiled)[: 1 if compiled is None else 2]:
+            least = measured(case, argument, _rounds(argument, rounds), python_path=python_path)
+            found.append((least, python_path is not None))
+    return found
+
+
+def _rounds(argument: object, rounds: int) -> int:
+    """Returns how often to run a case: seldom where it takes long."""
+    return max(1, min(rounds, 200_000 // argument)) if isinstance(argument, int) else rounds
 
 
 def simulate_command(trace: Path, folder: Path) -> list[str]:
@@ -45,18 +63,23 @@ def simulate_command(trace: Path, folder: Path) -> list[str]:
     ]
 
 
-def compare_conversation(trace: Path, peer: Peer | None, rounds: int) -> Comparison:
+def compare_conversation(
+    trace: Path, peer: Peer | None, rounds: int, compiled: Path | None
+) -> Comparison:
     """Returns whole processes that replay the trace: ours, and the peer's in turn."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ours = simulate_command(trace, folder)
+        contestants = {"dynosim": lambda: run(ours)}
+        if compiled is not None:
+            contestants["dynosim, compiled"] = lambda: run(ours, compiled)
         if peer is None:
-            return Comparison(alternate(rounds, lambda: run(ours))[0])
+            return Comparison(alternate(rounds, contestants))
         report = folder / "peer.json"
-        theirs = peer.command(trace, 8, report)
-        own, other = alternate(rounds, lambda: run(ours), lambda: run(theirs))
+        contestants[PEER] = lambda: run(peer.command(trace, 8, report))
+        costs = alternate(rounds, contestants)
         same_law = measured("conversation", trace, 1, "--peer-law")
-        return Comparison(own, other, same_law.outcomes, outcomes(report))
+        return Comparison(costs, same_law.outcomes, outcomes(report))
 
 
 def compare_saturated(peer: Peer, rounds: int) -> Comparison:
@@ -69,24 +92,27 @@ def compare_saturated(peer: Peer, rounds: int) -> Comparison:
         theirs = peer.command(trace, 1, report)
         script = str(HERE / "measure.py")
         ours = [sys.executable, script, "saturated", str(SATURATED_REQUESTS), "--peer-law"]
-        own, other = alternate(rounds, lambda: run(ours), lambda: run(theirs))
-        return Comparison(own, other, json.loads(own[0].printed)["outcomes"], outcomes(report))
+        costs = alternate(rounds, {"dynosim": lambda: run(ours), PEER: lambda: run(theirs)})
+        found = json.loads(costs["dynosim"][0].printed)["outcomes"]
+        return Comparison(costs, found, outcomes(report))
 
 
 def measure_all(args: argparse.Namespace) -> str:
     """Returns the report's text."""
     peer = Peer(args.peer_python, args.peer_law) if args.peer_python else None
-    report = Report(args.rounds)
+    rounds, compiled = args.rounds, args.compiled
+    report = Report(rounds)
     if args.conversation:
         report.conversation(
-            compare_conversation(args.conversation, peer, args.rounds),
-            measured("conversation", args.conversation, args.rounds),
+            compare_conversation(args.conversation, peer, rounds, compiled),
+            rows("conversation", [args.conversation], rounds, compiled),
         )
-    report.azure([measured("azure", table, args.rounds) for table in args.azure])
-    report.sizes([measured("calm", n, max(1, min(args.rounds, 200_000 // n))) for n in SIZES])
+    if args.azure:
+        report.azure(rows("azure", args.azure, rounds, compiled))
+    report.sizes(rows("calm", SIZES, rounds, compiled))
     report.saturated(
-        measured("saturated", SATURATED_REQUESTS, args.rounds),
-        compare_saturated(peer, args.rounds) if peer else None,
+        rows("saturated", [SATURATED_REQUESTS], rounds, compiled),
+        compare_saturated(peer, rounds) if peer else None,
     )
     return report.text()
 
@@ -100,6 +126,7 @@ def main() -> None:
     parser.add_argument("--azure", type=Path, action="append", default=[], help="CSV, repeatable")
     parser.add_argument("--peer-python", help="the Python that has ai-dynamo==1.4.2")
     parser.add_argument("--peer-law", type=Path, help="the peer's timing profile, .npz")
+    parser.add_argument("--compiled", type=Path, help="an unpacked wheel of DYNOSIM_COMPILE=1")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, help="a Markdown file to write (default: print)")
     args = parser.parse_args()

@@ -107,8 +107,8 @@ class DecodeSet:
         return low
 
     def steps_to_finish(self) -> int:
-        """Returns the steps until the next sequence ends; the set must not be empty."""
-        return self._finish_steps[0] - self.steps
+        """Returns the steps until the next sequence ends, or one that has left would have ended."""
+        return self._finish_steps[0] - self.steps if self._finish_steps else _NEVER
 
     def advance(self, num_steps: int) -> list[Sequence]:
         """Runs ``num_steps`` steps and returns the sequences that end with the last of them."""
@@ -124,4 +124,5 @@ class DecodeSet:
         return _NOBODY
 
 
+_NEVER = 1 << 60
 _NOBODY: list[Sequence] = []

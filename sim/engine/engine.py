@@ -24,13 +24,15 @@ _ENTRY = attrgetter("order")
 class Engine:
     """One replica. ``begin`` starts the next run of steps, ``end`` completes it.
 
-    A *run* is one step with prefill, or a number of decode-only steps whose durations form an
-    arithmetic sequence. Between ``begin`` and ``end`` a run may be cut short at a step boundary
-    (``boundary_after``) when ``is_interruptible``: an arrival could enter then. Requests are handed
-    over by appending them to ``waiting``.
+    A *run* is a number of decode-only steps whose durations form an arithmetic sequence, or a
+    number of steps with equal chunks of one prompt, or one step with any chunks. Between ``begin``
+    and ``end`` a run may be cut short at a step boundary (``boundary_after``) when
+    ``is_interruptible``: an arrival could enter then. Requests are handed over by appending them
+    to ``waiting``.
     """
 
     __slots__ = (
+        "_chunk_dts_s",
         "_limits",
         "_run_dt_s",
         "_run_growth_s",
@@ -60,6 +62,7 @@ class Engine:
         self._run_dt_s = 0.0
         self._run_growth_s = 0.0
         self._run_steps = 0
+        self._chunk_dts_s: list[float] = []
 
     @property
     def running(self) -> list[Sequence]:
@@ -124,7 +127,30 @@ class Engine:
         self._run_growth_s = 0.0
         self._run_steps = 1
         self.is_interruptible = False
+        if self._limits.max_run > 1 and (repeats := scheduler.chunk_repeats()):
+            self._run_steps += repeats
+            return now_s + self._time_repeats(repeats, new_tokens, num_decode, context)
         return now_s + self._run_dt_s
+
+    def _time_repeats(
+        self, repeats: int, new_tokens: int, num_decode: int, context_tokens: int
+    ) -> float:
+        """Returns the seconds of the step that begins and of ``repeats`` further chunks.
+
+        Each takes longer than the one before it, along no line.
+        """
+        timer = self._timer
+        ((seq, chunk),) = self._scheduler.chunks
+        computed = seq.computed
+        self._chunk_dts_s = dts_s = [self._run_dt_s]
+        for _ in range(repeats):
+            computed += chunk
+            context_tokens += num_decode
+            attention_s = timer.prefill_attention_s(chunk, computed)
+            dts_s.append(
+                timer.step_s(new_tokens, num_decode, attention_s, num_decode, context_tokens)
+            )
+        return sum(dts_s)
 
     def _begin_decode_run(self, max_run: int) -> float:
         """Starts as many decode-only steps as are certain to be alike."""
@@ -188,13 +214,19 @@ class Engine:
         scheduler = self._scheduler
         decoding = scheduler.decoding
         kv = self.kv
+        start_s, count = self._run_start_s, steps
         if steps > 1:
-            kv.take_steps(decoding, steps)
+            if scheduler.chunks:
+                free = kv.free_blocks
+                scheduler.repeat_chunk(steps - 1)
+                start_s, count = self._log_chunks_before_last(free - kv.free_blocks), 1
+            else:
+                kv.take_steps(decoding, steps)
         self.log.run(
-            self._run_start_s,
+            start_s,
             self._run_dt_s,
             self._run_growth_s,
-            steps,
+            count,
             decoding.size,
             kv.num_blocks - kv.free_blocks,
             len(scheduler.running),
@@ -213,6 +245,24 @@ class Engine:
         for seq in finished:
             scheduler.finish(seq)
         return finished
+
+    def _log_chunks_before_last(self, blocks: int) -> float:
+        """Logs the steps of a run of equal chunks but the last one; returns when that began.
+
+        The steps after the first took ``blocks`` together.
+        """
+        scheduler = self._scheduler
+        size = scheduler.decoding.size
+        running, waiting = len(scheduler.running), len(scheduler.waiting)
+        start_s = self._run_start_s
+        *before, self._run_dt_s = self._chunk_dts_s
+        # The blocks held grow evenly, but for where decodes come to the end of one.
+        last_used = self.kv.num_blocks - self.kv.free_blocks
+        for left, dt_s in zip(range(len(before), 0, -1), before, strict=True):
+            used = last_used - blocks * left // len(before)
+            self.log.run(start_s, dt_s, 0.0, 1, size, used, running, waiting)
+            start_s += dt_s
+        return start_s
 
     def _end_chunks(self, finished: list[Sequence]) -> list[Sequence]:
         """Moves prompts on; those complete sample a token, and end or join the decoders."""

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
-from dynosim.sim.engine.engine import EngineLimits
+from dynosim.sim.engine.engine import Engine, EngineLimits
+from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.metrics import summarize
 from dynosim.sim.workload.columns import Workload
 from workloads import workload, workloads
@@ -124,3 +125,21 @@ def test_leaps_spare_events() -> None:
     log = run_cluster(spec, workload([0.0], [100], [1000])).replicas[0]
     assert len(log.steps) == 1000
     assert len(log.steps.counts) == 2, "one prefill step, one run of 999 decodes"
+
+
+def test_a_long_prompt_is_computed_in_one_run_up_to_its_last_chunk() -> None:
+    timer = AffineTimer()
+    limits = EngineLimits(max_num_seqs=8, max_num_batched_tokens=100)
+    engine = Engine(timer, limits, num_blocks=1000)
+    engine.waiting.append(Sequence(0, 1050, 5, []))
+    # One that arrives later waits for what the first leaves of a budget.
+    engine.waiting.append(Sequence(1, 10, 5, []))
+    end_s = engine.begin(0.0)
+    steps = [timer.step_s(100, 0, timer.prefill_attention_s(100, 100 * i), 0, 0) for i in range(10)]
+    assert end_s == pytest.approx(sum(steps))
+    engine.end()
+    assert [seq.computed for seq in engine.running] == [1000]
+    assert engine.kv.used_blocks == 63, "1,000 tokens in blocks of 16"
+    np.testing.assert_allclose(engine.log.steps().durations_s, steps)
+    engine.begin(end_s)
+    assert [(seq.index, tokens) for seq, tokens in engine.batch()] == [(0, 50), (1, 10)]

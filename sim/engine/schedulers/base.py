@@ -73,6 +73,32 @@ class Scheduler(Protocol):
         """
         ...
 
+    def chunk_repeats(self) -> int:
+        """Returns how many further steps are certain to be like the one just formed.
+
+        Each gives one prompt, which it does not complete, as many tokens as this one, and decodes
+        theirs; the blocks for all of that are free, and nobody ends before the last.
+        """
+        ...
+
+    def repeat_chunk(self, repeats: int, /) -> None:
+        """Gives the prompt and the decodes their tokens, and blocks, of further such steps."""
+        ...
+
     def finish(self, seq: Sequence, /) -> None:
         """Lets go of a sequence that has all its tokens."""
         ...
+
+
+class StepByStep:
+    """For schedulers that form every step with a chunk by itself."""
+
+    __slots__ = ()
+
+    def chunk_repeats(self) -> int:
+        """Returns 0."""
+        return 0
+
+    def repeat_chunk(self, repeats: int, /) -> None:
+        """Raises AssertionError, as nothing is ever repeated."""
+        raise AssertionError("a chunk was repeated that need not be like the next one")

@@ -25,7 +25,7 @@ from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.output_estimate import OutputEstimate
 from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
-from dynosim.sim.engine.schedulers.base import Scheduler
+from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.sglang_rules import sglang_rules
 from dynosim.sim.engine.step_log import StepLog
@@ -34,7 +34,7 @@ from dynosim.sim.engine.waiting_order import WaitingOrder
 POLICIES = ("fcfs", "lpm", "dfs_weight", "lof")
 
 
-class SglangScheduler:
+class SglangScheduler(StepByStep):
     """Forms the batch of each step.
 
     ``prefilling`` holds the sequences of the batch's chunks, and the one whose prompt is cut.

@@ -20,7 +20,7 @@ from collections import deque
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import Scheduler
+from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
 
@@ -51,7 +51,7 @@ class Slots(DecodeSet):
         return at_most
 
 
-class StaticScheduler:
+class StaticScheduler(StepByStep):
     """Forms one batch after the other; ``running`` are its requests that want more tokens."""
 
     __slots__ = (

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import Scheduler
+from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain
@@ -40,7 +40,7 @@ class _Prefix(NamedTuple):
     blocks_in_use: int
 
 
-class TrtllmScheduler:
+class TrtllmScheduler(StepByStep):
     """Forms the batch of each step; ``running`` is keyed by order of arrival.
 
     ``waiting`` holds the requests that have not entered and those that are paused, in order of

@@ -210,6 +210,43 @@ class VllmScheduler:
                 seq.target = seq.computed + 1
                 self.prefilling.append(seq)
 
+    # --- equal steps --------------------------------------------------------------------------
+
+    def chunk_repeats(self) -> int:
+        """Returns how often the step just formed is certain to be repeated.
+
+        While one prompt takes all of the budget that decodes leave, nobody enters.
+        """
+        limits = self._limits
+        if len(self.chunks) != 1 or limits.long_prefill_token_threshold:
+            return 0
+        ((seq, chunk),) = self.chunks
+        decoding = self.decoding
+        if chunk + decoding.size < limits.max_num_batched_tokens:
+            return 0
+        # The step that completes the prompt is another one.
+        repeats = (seq.target - 1 - seq.computed) // chunk - 1
+        repeats = min(repeats, decoding.steps_to_finish() - 1)
+        while repeats > 0 and self._blocks_to_repeat(repeats) > self.kv.free_blocks:
+            repeats //= 2
+        return max(repeats, 0)
+
+    def _blocks_to_repeat(self, repeats: int) -> int:
+        ((seq, chunk),) = self.chunks
+        decoding = self.decoding
+        decode_blocks = decoding.blocks_needed(repeats + 1) - decoding.blocks_for_step()
+        computed = seq.computed + (repeats + 1) * chunk
+        return decode_blocks - (-computed // self._block_size) - seq.blocks
+
+    def repeat_chunk(self, repeats: int) -> None:
+        """Gives the prompt as much in each of ``repeats`` further steps."""
+        self.kv.take(self._blocks_to_repeat(repeats))
+        ((seq, chunk),) = self.chunks
+        chunk *= repeats + 1
+        seq.blocks = -(-(seq.computed + chunk) // self._block_size)
+        self._name_units(seq, chunk)
+        self.chunks = [(seq, chunk)]
+
     # --- waiting requests ---------------------------------------------------------------------
 
     def _admit(self, budget: int, now_s: float) -> None:
