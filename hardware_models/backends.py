@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -45,6 +46,11 @@ class Backend:
     graph_max_tokens: int = 0
     graphs_in_mixed_steps: bool = False
     eager_layer_s: float | None = None
+
+    def with_figures(self, figures: Mapping[str, Any]) -> Backend:
+        """Returns this backend with other figures, as calibration has them; TypeError for names
+        it does not have."""
+        return replace(self, **figures)
 
 
 _ALIASES = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "trt": "trtllm"}

@@ -41,15 +41,24 @@ class Simulation:
 
 
 def simulate(
-    deployment: Deployment, workload: Workload, *, seed: int = 0, leap: bool = True
+    deployment: Deployment,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    leap: bool = True,
+    overheads: Mapping[str, float] | None = None,
 ) -> Simulation:
     """Returns the simulation of ``workload`` on ``deployment``.
 
     ``leap=False`` runs every engine step by itself: slower, with identical results; it is the
-    oracle of the tests. Raises UserError for unknown names, and where the deployment cannot run
-    (its memory plan is infeasible), with the smallest change that would help.
+    oracle of the tests. ``overheads`` stand in for the backend's own figures, by their names in
+    :class:`~dynosim.hardware_models.backends.Backend`. Raises UserError for unknown names, and
+    where the deployment cannot run (its memory plan is infeasible), with the smallest change that
+    would help.
     """
     engine, warnings = resolve_for(deployment, workload)
+    if overheads:
+        engine = replace(engine, backend=engine.backend.with_figures(overheads))
     memory = plan_memory(engine)
     if not memory.feasible:
         raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")

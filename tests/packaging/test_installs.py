@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("hardware_models", "search", "sim")
+ROOMS = ("accuracy", "hardware_models", "search", "sim")
 
 
 @dataclass(frozen=True)
