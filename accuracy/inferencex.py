@@ -66,8 +66,11 @@ def recipe(run: Run) -> Recipe:
 
 
 def has_warm_ups(day: str) -> bool:
-    """Returns whether runs of ``day`` (ISO) were preceded by prompts that warm the engine."""
-    return day >= str(_book()["warm_ups_since"])
+    """Returns whether runs of ``day`` (ISO) were preceded by prompts that warm the engine.
+
+    Rows that name no day came through a list made after warm-ups were introduced.
+    """
+    return not day or day >= str(_book()["warm_ups_since"])
 
 
 def _short(model: str) -> str:
