@@ -10,7 +10,11 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.search.estimate.load import Load
 from dynosim.sim.engine.timing import Timer
 
-_ALONE = 1.0e-9
+_LEAST_S = 1.0e-9
+"""A prompt adds something to a step, even where the step is padded to the same graph."""
+
+_COARSE, _FINE = 2.0, 1.15
+"""Ratios of neighbouring numbers of decodes at which prefills and decodes are timed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,14 +32,24 @@ class EngineCurve:
     long_answer_s: FloatArray
 
 
-def engine_curve(timer: Timer, load: Load, *, most: int, budget: int, mixes: bool) -> EngineCurve:
+def decode_curve(timer: Timer, load: Load, most: int) -> FloatArray:
+    """Returns the seconds of a step of 0 ... ``most`` decodes at the load's mean context."""
+    knots = _knots(most, _FINE)
+    lines = (timer.decode_line(b, round(b * load.context_tokens)) for b in knots[1:])
+    return np.interp(np.arange(most + 1), knots, [0.0, *(seconds for seconds, _, _ in lines)])
+
+
+def engine_curve(
+    timer: Timer, load: Load, decode_s: FloatArray, *, budget: int, mixes: bool
+) -> EngineCurve:
     """Returns the curve of an engine whose steps hold at most ``budget`` tokens.
 
-    ``mixes`` says that decodes share their steps with prefill chunks; where they do not, they wait.
+    ``decode_s`` is its :func:`decode_curve`; ``mixes`` says that decodes share their steps with
+    prefill chunks; where they do not, they wait.
     """
+    most = len(decode_s) - 1
     sizes = np.arange(most + 1)
-    decode_s = np.array([0.0, *(_decode_s(timer, load, int(b)) for b in sizes[1:])])
-    knots = _knots(most)
+    knots = _knots(most, _COARSE)
     added, mean_answer, long_answer = [], [], []
     for size in knots:
         # The prompt itself takes a slot.
@@ -56,13 +70,12 @@ def engine_curve(timer: Timer, load: Load, *, most: int, budget: int, mixes: boo
     )
 
 
-def _knots(most: int) -> list[int]:
-    """Returns 0, 1, 2, 4, ... and ``most``."""
-    return [0, *(1 << i for i in range(most.bit_length()) if 1 << i < most), most]
-
-
-def _decode_s(timer: Timer, load: Load, size: int) -> float:
-    return timer.decode_line(size, round(size * load.context_tokens))[0]
+def _knots(most: int, factor: float) -> list[int]:
+    """Returns 0, 1 and so on, ``factor`` apart, up to ``most``."""
+    knots = [0, 1]
+    while knots[-1] < most:
+        knots.append(min(max(knots[-1] + 1, round(knots[-1] * factor)), most))
+    return knots[: most + 1]
 
 
 def _prefill(timer: Timer, load: Load, prompt: int, room: int, sharing: int) -> tuple[float, int]:
@@ -76,7 +89,7 @@ def _prefill(timer: Timer, load: Load, prompt: int, room: int, sharing: int) -> 
         attention_s = timer.prefill_attention_s(chunk, prefix + done)
         logits = sharing + (done + chunk == prompt)
         step_s = timer.step_s(chunk + sharing, logits, attention_s, sharing, context)
-        seconds += max(step_s - alone_s, _ALONE)
+        seconds += max(step_s - alone_s, _LEAST_S)
         done += chunk
         steps += 1
     return seconds, steps

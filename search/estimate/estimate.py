@@ -14,7 +14,7 @@ from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.step_timer import StepTimer
-from dynosim.search.estimate.engine_curve import engine_curve
+from dynosim.search.estimate.engine_curve import decode_curve, engine_curve
 from dynosim.search.estimate.load import Load, summarize_load
 from dynosim.search.estimate.steady_state import SteadyState, steady_state
 from dynosim.sim.deployment import Deployment
@@ -23,9 +23,6 @@ from dynosim.sim.workload.columns import Workload
 
 MOST_DECODES = 4096
 """Decodes in flight up to which curves are drawn; more slots than that change no estimate."""
-
-_ENGINE_ONLY = {"replicas": 1, "router": Deployment.router}
-_SAME_CURVE = {**_ENGINE_ONLY, "max_num_seqs": None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +38,7 @@ def estimate(deployments: Sequence[Deployment], workload: Workload) -> Estimates
     load = summarize_load(workload)
     groups: dict[Deployment, list[int]] = defaultdict(list)
     for i, deployment in enumerate(deployments):
-        groups[replace(deployment, **_SAME_CURVE)].append(i)
+        groups[_same_timer(deployment)].append(i)
     metrics: dict[str, FloatArray] = {}
     use = np.full(len(deployments), np.nan)
     for members in groups.values():
@@ -57,28 +54,52 @@ def estimate(deployments: Sequence[Deployment], workload: Workload) -> Estimates
     return Estimates(metrics, use)
 
 
+def _alone(deployment: Deployment) -> Deployment:
+    """Returns one replica of a deployment."""
+    return replace(deployment, replicas=1, router=Deployment.router)
+
+
+def _same_timer(deployment: Deployment) -> Deployment:
+    """Returns what deployments have in common whose steps take equally long."""
+    return replace(_alone(deployment), max_num_seqs=None, max_num_batched_tokens=None)
+
+
 def _group(
     deployments: Sequence[Deployment], workload: Workload, load: Load
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Returns the metrics of candidates whose engines differ in nothing but their slots."""
-    planned = [_planned(replace(d, **_ENGINE_ONLY), workload) for d in deployments]
+    """Returns the metrics of candidates whose engines differ in nothing but their batch limits."""
+    planned = [_planned(_alone(d), workload) for d in deployments]
     slots = np.array([_slots(engine, plan, load) for engine, plan in planned], dtype=np.float64)
+    budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in planned])
     replicas = np.array([d.replicas for d in deployments], dtype=np.float64)
-    widest = max((engine for engine, _ in planned), key=lambda e: e.args.max_num_seqs or 0)
-    args, scheduler = widest.args, scheduler_name(widest.backend.name)
-    assert args.max_num_batched_tokens is not None, "unresolved engine"
-    assert args.max_num_seqs is not None, "unresolved engine"
-    mixes = scheduler != "static" and (scheduler != "sglang" or args.enable_mixed_chunk)
-    curve = engine_curve(
-        StepTimer.compile(widest),
-        load,
-        most=min(args.max_num_seqs, int(slots.max()), MOST_DECODES),
-        budget=args.max_num_batched_tokens,
-        mixes=mixes,
-    )
-    state = steady_state(curve, load, slots=slots, replicas=replicas)
     num_gpus = np.array([d.num_gpus for d in deployments], dtype=np.float64)
-    return _metrics(state, load, widest, replicas, num_gpus), state.use
+    engine = _widest([engine for engine, _ in planned])
+    timer = StepTimer.compile(engine)
+    decode_s = decode_curve(timer, load, min(int(slots.max()), MOST_DECODES))
+    metrics: dict[str, FloatArray] = {}
+    use = np.empty(len(deployments))
+    for budget in np.unique(budgets):
+        own = budgets == budget
+        curve = engine_curve(timer, load, decode_s, budget=int(budget), mixes=_mixes(engine))
+        state = steady_state(curve, load, slots=slots[own], replicas=replicas[own])
+        use[own] = state.use
+        for name, values in _metrics(state, load, engine, replicas[own], num_gpus[own]).items():
+            metrics.setdefault(name, np.empty(len(deployments)))[own] = values
+    return metrics, use
+
+
+def _widest(engines: Sequence[ResolvedEngine]) -> ResolvedEngine:
+    """Returns the engine with the largest batch limits of all, whose timer serves every one."""
+    seqs = max(e.args.max_num_seqs or 1 for e in engines)
+    budget = max(e.args.max_num_batched_tokens or 1 for e in engines)
+    args = replace(engines[0].args, max_num_seqs=seqs, max_num_batched_tokens=budget)
+    return replace(engines[0], args=args)
+
+
+def _mixes(engine: ResolvedEngine) -> bool:
+    """Whether decodes take part in the steps of prefill chunks."""
+    scheduler = scheduler_name(engine.backend.name)
+    return scheduler != "static" and (scheduler != "sglang" or engine.args.enable_mixed_chunk)
 
 
 def _planned(deployment: Deployment, workload: Workload) -> tuple[ResolvedEngine, MemoryPlan]:
