@@ -100,8 +100,18 @@ def run_cases(
             "a worker process died", where="jobs", hint="out of memory? try fewer jobs"
         ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        _end(pool)
     return [outcomes[i] for i in range(len(cases))]
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Ends the workers without waiting for cases that nobody wants any more."""
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
 
 
 _Answer = tuple[Metrics, str, str | None]
