@@ -106,12 +106,9 @@ def run_cases(
 
 def _end(pool: ProcessPoolExecutor) -> None:
     """Ends the workers without waiting for cases that nobody wants any more."""
-    processes = list((pool._processes or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
+    for process in list((pool._processes or {}).values()):
         process.terminate()
-    for process in processes:
-        process.join()
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 _Answer = tuple[Metrics, str, str | None]
