@@ -41,7 +41,7 @@ class EngineArgs:
     pipeline_parallel_size: Positive = 1
     """Stages that the layers are cut into."""
     data_parallel_size: Positive = 1
-    """Ranks with a scheduler and a KV cache each; they share the experts of a model that has any."""
+    """Ranks with a scheduler and KV cache each (limits are a rank's); they share any experts."""
     enable_expert_parallel: bool = False
     """Give each GPU whole experts rather than a slice of every expert."""
     expert_distribution: ExpertDistribution = "power_law_1.2"

@@ -38,6 +38,16 @@ class ResolvedEngine:
         """GPUs that the experts of a layer are spread or cut over."""
         return self.args.tensor_parallel_size * self.ranks_in_step
 
+    @property
+    def gathers_mlp(self) -> bool:
+        """Whether data-parallel ranks bring their tokens together for dense and shared MLPs too."""
+        return self.ranks_in_step > 1 and data_parallel_rules(self.backend.name).gathers_mlp
+
+    @property
+    def mlp_gpus(self) -> int:
+        """GPUs that dense and shared MLPs are cut over."""
+        return self.expert_gpus if self.gathers_mlp else self.args.tensor_parallel_size
+
 
 @lru_cache(maxsize=4096)
 def resolve_engine(args: EngineArgs) -> ResolvedEngine:

@@ -147,6 +147,4 @@ def _attention_and_head(priced: PricedEngine) -> StepTimer:
     nothing = np.zeros_like(priced.token_s)
     alone = replace(priced, token_s=nothing, joint_s=None)
     no_graphs = Graphs((), False, 0.0)
-    return StepTimer(
-        alone, no_graphs, host_step_s=0.0, host_per_sequence_s=0.0, asynchronous=True
-    )
+    return StepTimer(alone, no_graphs, host_step_s=0.0, host_per_sequence_s=0.0, asynchronous=True)

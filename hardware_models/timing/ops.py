@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.exchange import Exchange, exchange_of
@@ -141,22 +140,13 @@ def _split(
     """
     if engine.ranks_in_step == 1 or not mlp:
         return mlp, []
-    if _gathers_mlp(engine):
+    if engine.gathers_mlp:
         return [], [*mlp, exchange_of(engine, group)]
     if not group.is_moe:
         return mlp, []
-    own = [op for op in mlp if not isinstance(op, Experts)]
-    shared = [op for op in mlp if isinstance(op, Experts)]
+    own: list[TokenOp] = [op for op in mlp if not isinstance(op, Experts)]
+    shared: list[TokenOp] = [op for op in mlp if isinstance(op, Experts)]
     return own, [*shared, exchange_of(engine, group)]
-
-
-def _gathers_mlp(engine: ResolvedEngine) -> bool:
-    return engine.ranks_in_step > 1 and data_parallel_rules(engine.backend.name).gathers_mlp
-
-
-def mlp_gpus(engine: ResolvedEngine) -> int:
-    """Returns the GPUs that dense and shared MLPs are cut over."""
-    return engine.expert_gpus if _gathers_mlp(engine) else engine.args.tensor_parallel_size
 
 
 def kv_dtype(engine: ResolvedEngine) -> Literal["bfloat16", "fp8"]:
@@ -270,7 +260,7 @@ def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:
 def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
     model, gpus = engine.model, engine.expert_gpus
     if not group.is_moe:
-        return _dense_mlp(model, group.count, group.intermediate_size, mlp_gpus(engine))
+        return _dense_mlp(model, group.count, group.intermediate_size, engine.mlp_gpus)
     moe = model.moe
     if moe is None:
         raise ValueError(f"{model.name}: expert layers without their dimensions")
@@ -287,7 +277,7 @@ def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
     )
     router = Gemm("router", group.count, moe.num_experts, model.hidden_size, model.base_dtype)
     experts = Experts(group.count, block, model.quantization.experts)
-    shared = _dense_mlp(model, group.count, moe.shared_intermediate_size, mlp_gpus(engine))
+    shared = _dense_mlp(model, group.count, moe.shared_intermediate_size, engine.mlp_gpus)
     return [router, experts, *shared]
 
 
