@@ -103,6 +103,7 @@ def _cells(
 ) -> list[str]:
     d = trial.deployment
     stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
+    stages += f" DP{d.data_parallel_size}" if d.data_parallel_size > 1 else ""
     fields = [getattr(d, name) for name in varied]
     return [
         str(trial.number),

@@ -43,8 +43,9 @@ class DataParallelTimer:
     GPU) where the backend schedules asynchronously, else their sum, host being the busiest rank's.
 
     Where CUDA graphs serve the step, every rank pads its batch to the size of the largest one and
-    the padding goes through the experts too; beyond, ranks bring what they have. A rank without
-    requests brings :data:`DUMMY_TOKENS`.
+    the padding goes through the experts too; beyond, ranks bring what they have. Where the sizes
+    of a backend's graphs are not known, they are taken to serve every decode-only step. A rank
+    without requests brings :data:`DUMMY_TOKENS`.
 
     ``own`` times a rank's attention and head alone. Known limits: how ranks tell each other their
     batch sizes is not priced; no layer hides an exchange behind computation.
@@ -52,11 +53,13 @@ class DataParallelTimer:
 
     __slots__ = (
         "_asynchronous",
-        "_graphs",
+        "_eager_s",
         "_host_per_sequence_s",
         "_host_s",
         "_joint_s",
         "_padded",
+        "_padded_decodes",
+        "_padded_steps",
         "_token_s",
         "own",
         "ranks",
@@ -72,6 +75,7 @@ class DataParallelTimer:
         graphs: Graphs,
         *,
         ranks: int,
+        eager: bool = False,
         host_step_s: float,
         host_per_sequence_s: float,
         asynchronous: bool,
@@ -82,8 +86,12 @@ class DataParallelTimer:
         self.own = _attention_and_head(priced)
         self._token_s: list[float] = priced.token_s.tolist()
         self._joint_s = priced.joint_s
-        self._padded: list[int] = graphs.run_tokens(graphs.largest + 1).tolist()
-        self._graphs = graphs
+        known = bool(graphs.sizes) or eager
+        self._padded_decodes = graphs.largest if known else len(priced.token_s) - 1
+        self._padded_steps = graphs.largest if graphs.any_step else 0
+        sizes = graphs.run_tokens if known else np.arange
+        self._padded: list[int] = sizes(self._padded_decodes + 1).tolist()
+        self._eager_s = graphs.launch_s
         self._host_s = host_step_s
         self._host_per_sequence_s = host_per_sequence_s
         self._asynchronous = asynchronous
@@ -96,6 +104,7 @@ class DataParallelTimer:
             price(engine),
             graphs_of(engine),
             ranks=engine.ranks_in_step,
+            eager=engine.args.enforce_eager,
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
             asynchronous=backend.asynchronous_scheduling,
@@ -109,8 +118,7 @@ class DataParallelTimer:
         """
         decodes_only = all(rank.decodes_only for rank in busy)
         most = max(rank.new_tokens for rank in busy)
-        graphs = self._graphs
-        largest = graphs.largest if decodes_only or graphs.any_step else 0
+        largest = self._padded_decodes if decodes_only else self._padded_steps
         if most <= largest:
             padded = self._padded[most]
             tokens = padded * self.ranks
@@ -122,7 +130,7 @@ class DataParallelTimer:
         steps = min(rank.steps for rank in busy) if decodes_only else 1
         own_s, growth_s, steps = slowest(lines, steps)
         host_s = self._host_s + self._host_per_sequence_s * max(r.num_logits for r in busy)
-        least, after = graphs.launch_s if most > largest else 0.0, host_s
+        least, after = self._eager_s if most > largest else 0.0, host_s
         if self._asynchronous:
             least, after = max(least, host_s), 0.0
         gpu_s = own_s + float(self._joint_s[tokens])
