@@ -131,7 +131,7 @@ def test_a_leap_of_the_group_is_its_steps(batches: list[tuple[int, int]], steps:
 def test_deepseek_gains_from_ranks_at_large_batches_and_loses_at_one(
     backend: str, gpu: str
 ) -> None:
-    """SGLang v0.4 (2024-12-04) tells of up to 1.9 times the decode throughput of TP 8 on H200."""
+    """SGLang v0.4 (2024-12-04) tells of up to 1.9 times the decode throughput."""
     tensor = StepTimer.compile(engine(backend=backend, gpu=gpu, **TP8))
     ranks = StepTimer.compile(engine(backend=backend, gpu=gpu, **DP8))
     gains = {}

@@ -57,7 +57,8 @@ def test_a_space_of_data_parallel_ranks_is_searched_and_says_what_cannot_run() -
         (t.deployment.data_parallel_size, t.deployment.enable_expert_parallel): t.detail or None
         for t in result.trials
     }
-    assert told[8, True] is None and told[4, True] is None
+    assert told[8, True] is None
+    assert told[4, True] is None
     assert "no memory for the KV cache" in str(told[1, True])
     assert "data_parallel_size 3 = 3 GPUs do not divide 128 experts" in str(told[3, True])
     assert "do not divide experts of width 1536" not in str(told[3, False])
