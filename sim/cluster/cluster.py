@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.requests import Requests, accepted
@@ -39,11 +39,12 @@ def make_router(name: str, num_replicas: int, seed: int) -> Router:
 
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
-    limits = spec.limits
+    limits = _seeded(spec.limits, seed)
     requests = Requests(workload, limits)
     router = make_router(spec.router, spec.replicas, seed)
+    kind = _engine_kind(limits)
     engines = [
-        Engine(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
+        kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
         for _ in range(spec.replicas)
     ]
     fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
@@ -61,4 +62,17 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
     logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend_s)
+    return recorder.result(logs, spec.num_blocks, spec.frontend_s, limits.drafting)
+
+
+def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:
+    drafting = limits.drafting
+    return replace(limits, drafting=replace(drafting, seed=seed)) if drafting else limits
+
+
+def _engine_kind(limits: EngineLimits) -> type[Engine]:
+    if limits.drafting is None:
+        return Engine
+    from dynosim.sim.engine.speculative_engine import SpeculativeEngine
+
+    return SpeculativeEngine

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynosim.sim.engine.drafting import Drafting
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
@@ -20,6 +22,8 @@ class EngineLimits:
     ``enable_mixed_chunk`` and ``schedule_conservativeness`` are SGLang's: decodes take part in
     prefill batches; and how much of the tokens that may still be generated entering requests
     leave room for.
+
+    ``drafting`` is how the engine speculates, None where every step gives a sequence one token.
     """
 
     max_num_seqs: int
@@ -34,4 +38,10 @@ class EngineLimits:
     scheduler_reserve_full_isl: bool = True
     enable_mixed_chunk: bool = False
     schedule_conservativeness: float = 1.0
+    drafting: Drafting | None = None
     max_run: int = 1 << 40
+
+    @property
+    def query_tokens(self) -> int:
+        """Tokens that a decoding sequence takes of a step's budget."""
+        return self.drafting.query_tokens if self.drafting else 1
