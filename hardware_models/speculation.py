@@ -14,7 +14,12 @@ from typing import Any
 from dynosim.hardware_models.cards import DATA, read_yaml
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture, Quantization
+from dynosim.hardware_models.llm.architecture import (
+    LayerGroup,
+    LlmArchitecture,
+    Mixer,
+    Quantization,
+)
 from dynosim.hardware_models.llm.catalog import get_model
 
 _FUSED_STATES = {"eagle": 2, "eagle3": 3, "mtp": 2}
@@ -237,7 +242,7 @@ def _eagle_layer(method: str, model: LlmArchitecture) -> LlmArchitecture:
     """One dense decoder layer of the target's shape in its base dtype."""
     widths = [group.intermediate_size for group in model.layers if group.intermediate_size]
     width = max(widths, default=round(figure("draft_mlp_ratio") * model.hidden_size))
-    mixer = "attention" if model.mla is None else "mla"
+    mixer: Mixer = "attention" if model.mla is None else "mla"
     vocabulary = model.vocab_size
     if method == "eagle3":
         size = speculation_figures()["methods"]["eagle3"]["draft_vocab_size"]["value"]

@@ -24,7 +24,7 @@ def draws(seed: int, purpose: str, at: tuple[int, int], count: int) -> FloatArra
     (A counter-based generator, Philox: Salmon et al., SC 2011; raw bits, which numpy keeps stable.)
     """
     generator = np.random.Philox(key=_key(seed, purpose), counter=(0, *at, 0))
-    return (generator.random_raw(count) >> np.uint64(11)) * 2.0**-53
+    return np.asarray((generator.random_raw(count) >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
 @lru_cache(maxsize=64)

@@ -13,12 +13,14 @@ from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
 
 _SCHEDULERS = "dynosim.sim.engine.schedulers"
+_SPECULATING = ("vllm", "trtllm")
 _SGLANG_OPTIONS = ("enable_mixed_chunk", "schedule_conservativeness")
 
 
@@ -129,6 +131,7 @@ def cluster_spec(
         enable_chunked_prefill=args.enable_chunked_prefill,
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=args.schedule_conservativeness,
+        drafting=_drafting(scheduler, engine),
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(
@@ -146,6 +149,26 @@ def cluster_spec(
 def scheduler_name(backend: str) -> str:
     """Returns whose scheduler forms the batches of ``backend``: vLLM's where it has none here."""
     return backend if backend in own_names(_SCHEDULERS) else "vllm"
+
+
+def _drafting(scheduler: str, engine: ResolvedEngine) -> Drafting | None:
+    """Returns how the engine speculates; UserError where its scheduler here cannot."""
+    speculation = engine.speculation
+    if speculation is None:
+        return None
+    if scheduler not in _SPECULATING:
+        raise UserError(
+            f"speculative decoding is not modelled for {scheduler}",
+            where="speculative_method",
+            hint=f"backends with it: {', '.join(_SPECULATING)}",
+        )
+    assert engine.args.max_model_len is not None, "unresolved engine"
+    return Drafting(
+        num_tokens=speculation.num_tokens,
+        acceptance=speculation.acceptance,
+        lookahead_tokens=speculation.lookahead_tokens,
+        max_model_len=engine.args.max_model_len,
+    )
 
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:

@@ -110,7 +110,9 @@ def test_leap_equals_step_for_trtllm(
 
 
 @settings(max_examples=60, deadline=None)
-@given(load=workloads(), alone=st.integers(1, 8), together=st.integers(1, 8), seed=st.integers(0, 9))
+@given(
+    load=workloads(), alone=st.integers(1, 8), together=st.integers(1, 8), seed=st.integers(0, 9)
+)
 def test_what_is_accepted_does_not_depend_on_who_runs_beside(
     load: Workload, alone: int, together: int, seed: int
 ) -> None:
