@@ -15,6 +15,7 @@ from dynosim.hardware_models.timing.draft import PricedDraft, price_draft
 from dynosim.hardware_models.timing.graphs import Graphs
 from dynosim.hardware_models.timing.ops import decompose
 from dynosim.hardware_models.timing.pricing import PricedEngine
+from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.step_timer import StepTimer, at_least
 from dynosim.hardware_models.timing.verification import verification_rows
 
@@ -42,10 +43,22 @@ class SpeculativeStepTimer(StepTimer):
     they depend on what was accepted. Drafting by n-gram lookup is the host's work, per sequence; it
     needs the tokens themselves, so that scheduling is not asynchronous (vLLM turns it off).
 
+    A verification also takes the CPU's time to read back what was accepted and to lay out what
+    follows, which nothing hides.
+
     Known limits: chains of drafts, no trees; n-gram lookup drafts for every sequence in every step.
     """
 
-    __slots__ = ("_decodes", "_draft", "_draft_plain", "_draft_rows", "_drafts", "_lookup_s")
+    __slots__ = (
+        "_decodes",
+        "_draft",
+        "_draft_plain",
+        "_draft_rows",
+        "_drafts",
+        "_lookup_s",
+        "_verification_per_sequence_s",
+        "_verification_s",
+    )
 
     def __init__(
         self,
@@ -71,12 +84,16 @@ class SpeculativeStepTimer(StepTimer):
         self._rows = rows
         self._draft = draft
         self._draft_rows = draft_rows
+        self._verification_s = figure("verification_s")
+        self._verification_per_sequence_s = figure("verification_per_sequence_s")
         self._lookup_s = 0.0
         self._decodes: dict[int, _Decode] = {}
         if draft is None:
             self._lookup_s = figure("ngram_host_per_sequence_s")
         else:
             self.sources = tuple(dict.fromkeys((*self.sources, *draft.sources)))
+        waits = OpSource("verification", "roofline", "CPU time that the GPU waits for, a prior")
+        self.sources = (*self.sources, waits)
 
     @classmethod
     def of(cls, engine: ResolvedEngine, priced: PricedEngine, graphs: Graphs) -> StepTimer:
@@ -131,6 +148,7 @@ class SpeculativeStepTimer(StepTimer):
             gpu += prefill_attention_s
         else:
             decode = self._decode(num_decode)
+            gpu += self._verified_s(num_decode)
             total_s = float(np.interp(context_tokens, decode.context_tokens, decode.seconds))
             if prefill_attention_s > 0.0 and self._tiles is not None:
                 target_s = float(np.interp(context_tokens, decode.context_tokens, decode.target_s))
@@ -185,6 +203,9 @@ class SpeculativeStepTimer(StepTimer):
         lookup_s = self._lookup_s * num_decode
         return self._host_s + self._host_per_sequence_s * sequences + lookup_s
 
+    def _verified_s(self, num_decode: int) -> float:
+        return self._verification_s + self._verification_per_sequence_s * num_decode
+
     def _draft_s(self, new_tokens: int, sequences: int) -> float:
         draft = self._draft
         if draft is None:
@@ -200,7 +221,7 @@ class SpeculativeStepTimer(StepTimer):
     def _build(self, num_decode: int) -> _Decode:
         tokens = num_decode * (self._drafts + 1)
         fixed_s = self._decode_token_s[tokens] + self._logit_s[tokens]
-        fixed_s += self._draft_s(tokens, num_decode)
+        fixed_s += self._draft_s(tokens, num_decode) + self._verified_s(num_decode)
         target = self._rows[num_decode]
         parts: list[tuple[int, DecodeRow]] = []
         if self._draft is not None and self._draft_rows is not None:
