@@ -71,6 +71,11 @@ def figure(name: str) -> float:
     return float(speculation_figures()[name]["value"])
 
 
+def is_asynchronous(backend: str) -> bool:
+    """Whether a backend that schedules asynchronously still does so when it speculates."""
+    return bool(speculation_figures()["backends"][backend]["asynchronous"])
+
+
 def resolve_speculation(args: EngineArgs, model: LlmArchitecture) -> Speculation | None:
     """Returns what ``args`` speculate with, None where they do not (no method, or no drafts).
 
@@ -114,6 +119,19 @@ def _refuse_orphans(args: EngineArgs) -> None:
 
 
 def _check_engine(args: EngineArgs, count: int) -> None:
+    known = tuple(speculation_figures()["backends"])
+    if args.backend not in known:
+        raise UserError(
+            f"{args.backend} has no speculative decoding",
+            where="speculative_method",
+            hint=f"backends with it: {', '.join(known)}",
+        )
+    if args.enable_mixed_chunk:
+        raise UserError(
+            "sglang does not mix decodes into prefill batches when it speculates",
+            where="enable_mixed_chunk",
+            hint="leave it out",
+        )
     if args.pipeline_parallel_size > 1:
         raise UserError(
             "speculative decoding and pipeline parallelism do not go together",

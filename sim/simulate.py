@@ -20,7 +20,6 @@ from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
 
 _SCHEDULERS = "dynosim.sim.engine.schedulers"
-_SPECULATING = ("vllm", "trtllm")
 _SGLANG_OPTIONS = ("enable_mixed_chunk", "schedule_conservativeness")
 
 
@@ -131,7 +130,7 @@ def cluster_spec(
         enable_chunked_prefill=args.enable_chunked_prefill,
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=args.schedule_conservativeness,
-        drafting=_drafting(scheduler, engine),
+        drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(
@@ -151,17 +150,11 @@ def scheduler_name(backend: str) -> str:
     return backend if backend in own_names(_SCHEDULERS) else "vllm"
 
 
-def _drafting(scheduler: str, engine: ResolvedEngine) -> Drafting | None:
-    """Returns how the engine speculates; UserError where its scheduler here cannot."""
+def _drafting(engine: ResolvedEngine) -> Drafting | None:
+    """Returns how the engine speculates, None where it does not."""
     speculation = engine.speculation
     if speculation is None:
         return None
-    if scheduler not in _SPECULATING:
-        raise UserError(
-            f"speculative decoding is not modelled for {scheduler}",
-            where="speculative_method",
-            hint=f"backends with it: {', '.join(_SPECULATING)}",
-        )
     assert engine.args.max_model_len is not None, "unresolved engine"
     return Drafting(
         num_tokens=speculation.num_tokens,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.resolve import ResolvedEngine
-from dynosim.hardware_models.speculation import figure
+from dynosim.hardware_models.speculation import figure, is_asynchronous
 from dynosim.hardware_models.timing.decode_rows import DecodeRow, DecodeRows
 from dynosim.hardware_models.timing.draft import PricedDraft, price_draft
 from dynosim.hardware_models.timing.graphs import Graphs
@@ -119,7 +119,7 @@ class SpeculativeStepTimer(StepTimer):
             draft_rows=draft_rows,
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
-            asynchronous=backend.asynchronous_scheduling,
+            asynchronous=backend.asynchronous_scheduling and is_asynchronous(backend.name),
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:

@@ -82,6 +82,10 @@ class DecodeSet:
         """Returns the KV blocks that the sequence needs for the coming step."""
         return int((seq.computed + self.steps - seq.join_step) % self.block_size == 0)
 
+    def emitted(self, seq: Sequence) -> int:
+        """Returns how many tokens a decoding sequence has so far."""
+        return seq.emitted + self.steps - seq.join_step
+
     def blocks_for_step(self) -> int:
         """Returns the KV blocks that the coming step needs."""
         return self._crossings[self.steps % self.block_size]

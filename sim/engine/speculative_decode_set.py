@@ -21,10 +21,19 @@ from dynosim.sim.engine.step_sums import StepSums
 
 
 class Plan(NamedTuple):
-    """One sequence's steps from where it joined: tokens of each, blocks held at each."""
+    """One sequence's steps from where it joined: tokens up to each, blocks held at each."""
 
-    tokens: IntArray
+    join_step: int
+    out: IntArray
     blocks: IntArray
+
+    def tokens(self, first: int) -> IntArray:
+        """Returns the tokens of each step from the ``first`` on."""
+        return np.diff(self.out, prepend=0)[first:]
+
+    def gained(self, ran: int) -> int:
+        """Returns the tokens of the first ``ran`` steps."""
+        return int(self.out[ran - 1]) if ran else 0
 
 
 class SpeculativeDecodeSet(DecodeSet):
@@ -49,37 +58,37 @@ class SpeculativeDecodeSet(DecodeSet):
         steps = self.steps
         plan = self._plan(seq)
         self._plans[seq.index] = plan
-        self._tokens.add(steps, plan.tokens)
+        self._tokens.add(steps, plan.tokens(0))
         self._blocks.add(steps, np.diff(plan.blocks, prepend=seq.blocks))
         seq.is_decoding = True
         seq.join_step = steps
         self.size += 1
         self.width += 1
         self.context_tokens += seq.computed
-        self._end_at(steps + len(plan.tokens), seq)
+        self._end_at(steps + len(plan.out), seq)
 
     def _plan(self, seq: Sequence) -> Plan:
         drafting = self._drafting
         tokens = drafting.tokens(seq.index, seq.emitted, seq.output_tokens - seq.emitted)
-        before = seq.computed + np.cumsum(tokens) - tokens
-        slots = before + (drafting.query_tokens + drafting.lookahead_tokens)
+        out = np.cumsum(tokens)
+        slots = seq.computed + out - tokens + (drafting.query_tokens + drafting.lookahead_tokens)
         blocks = -(-np.minimum(slots, self._most_slots) // self.block_size)
-        return Plan(tokens, np.maximum(blocks, seq.blocks))
+        return Plan(self.steps, out, np.maximum(blocks, seq.blocks))
 
     def leave(self, seq: Sequence) -> None:
         steps = self.steps
         plan = self._plans[seq.index]
         ran = steps - seq.join_step
         held = int(plan.blocks[ran - 1]) if ran else seq.blocks
-        self._tokens.add(steps, -plan.tokens[ran:])
+        self._tokens.add(steps, -plan.tokens(ran))
         self._blocks.add(steps, -np.diff(plan.blocks[ran:], prepend=held))
-        self._due[seq.join_step + len(plan.tokens)].remove(seq)
+        self._due[seq.join_step + len(plan.out)].remove(seq)
         self._settle(seq)
 
     def _settle(self, seq: Sequence) -> None:
         plan = self._plans.pop(seq.index)
         ran = self.steps - seq.join_step
-        tokens = int(plan.tokens[:ran].sum())
+        tokens = plan.gained(ran)
         seq.computed += tokens
         seq.emitted += tokens
         if ran:
@@ -96,6 +105,15 @@ class SpeculativeDecodeSet(DecodeSet):
 
     def missing_blocks(self, seq: Sequence) -> int:
         return self.held_blocks(seq, True) - self.held_blocks(seq, False)
+
+    def emitted(self, seq: Sequence) -> int:
+        return seq.emitted + self._plans[seq.index].gained(self.steps - seq.join_step)
+
+    def tokens_left(self) -> list[int]:
+        """Returns how many tokens each sequence still wants."""
+        steps = self.steps
+        plans = self._plans.values()
+        return [int(plan.out[-1]) - plan.gained(steps - plan.join_step) for plan in plans]
 
     def blocks_for_step(self) -> int:
         return self.blocks_needed(1)

@@ -54,8 +54,10 @@ class SpeculativeEngine(Engine):
     def _begin_step(self, now_s: float) -> float:
         timer = self._timer
         decoding = self._decoding
-        num_decode = decoding.width
-        context = decoding.context_tokens + num_decode * self._query_tokens
+        num_decode = context = 0
+        if not self._scheduler.decodes_pause:
+            num_decode = decoding.width
+            context = decoding.context_tokens + num_decode * self._query_tokens
         new_tokens = num_logits = num_decode * self._query_tokens
         attention_s = 0.0
         for seq, chunk in self._scheduler.chunks:
