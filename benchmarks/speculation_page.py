@@ -139,7 +139,7 @@ def kubecon_table() -> Iterator[str]:
         max_num_seqs=128,
         speculative_method="eagle3",
         num_speculative_tokens=4,
-        speculative_acceptance_per_position="0.11, 0.015, 0.002, 0",
+        speculative_acceptance_rates="0.11, 0.015, 0.002, 0",
     )
     for point in KUBECON:
         load = WorkloadSpec(
@@ -196,7 +196,7 @@ This page is written by `python benchmarks/speculation_page.py`.
 
 - **Acceptance.** A draft is accepted only if those before it were. Say how often with
   `speculative_acceptance_rate` (one chance for every position) or
-  `speculative_acceptance_per_position` (as vLLM logs it: "Per-position acceptance rate"); else the
+  `speculative_acceptance_rates` (as vLLM logs it: "Per-position acceptance rate"); else the
   method's own, in `data/speculation.yaml` with its source. It is a property of model, draft and
   text, and the figure that matters most: measure it on your own traffic. Each verification draws
   from a stream of its own request, so that the same seed accepts the same drafts whatever runs
@@ -248,7 +248,7 @@ saturates at 68. The waits were fitted at the first and last points; those betwe
 {published}
 
 AccelMark's `speculative` scenario (vLLM 0.7.3, Llama 3 8B, 100 requests at once, method not stated)
-has 0.37 to 0.40 of the throughput without, on A100, A800, H200 and RTX 6000 Ada: a loss at that
+has 0.34 to 0.47 of the throughput without, on A100, A800, H200 and RTX 6000 Ada: a loss at that
 batch, as here, and larger than ours; that was vLLM's V0 engine.
 """
 

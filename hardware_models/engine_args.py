@@ -78,7 +78,7 @@ class EngineArgs:
     """The model that drafts (draft_model), or the config.json of an EAGLE draft."""
     speculative_acceptance_rate: Annotated[float, Ge(0), Le(1)] | None = None
     """Chance that a draft is accepted where those before it were; by default the method's own."""
-    speculative_acceptance_per_position: str | None = None
+    speculative_acceptance_rates: str | None = None
     """Acceptance rates by position as vLLM logs them, e.g. "0.73, 0.52, 0.35", instead of one."""
 
     @property

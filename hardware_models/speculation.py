@@ -110,7 +110,7 @@ def _refuse_orphans(args: EngineArgs) -> None:
         "num_speculative_tokens",
         "speculative_model",
         "speculative_acceptance_rate",
-        "speculative_acceptance_per_position",
+        "speculative_acceptance_rates",
     ):
         if getattr(args, name):
             raise UserError(
@@ -153,7 +153,7 @@ def _check_engine(args: EngineArgs, count: int) -> None:
 def _acceptance(
     args: EngineArgs, model: LlmArchitecture, method: str, count: int
 ) -> tuple[float, ...]:
-    rate, text = args.speculative_acceptance_rate, args.speculative_acceptance_per_position
+    rate, text = args.speculative_acceptance_rate, args.speculative_acceptance_rates
     if text is None:
         if rate is not None:
             return tuple(rate**position for position in range(1, count + 1))
@@ -161,8 +161,8 @@ def _acceptance(
         return extended(row.get("models", {}).get(model.name, row["value"]), count)
     if rate is not None:
         raise UserError(
-            "both speculative_acceptance_rate and speculative_acceptance_per_position are given",
-            where="speculative_acceptance_per_position",
+            "one rate and rates by position are both given",
+            where="speculative_acceptance_rates",
             hint="keep one of them",
         )
     return extended(per_position(text), count)
@@ -178,7 +178,7 @@ def per_position(text: str) -> tuple[float, ...]:
     if not rates or not falls:
         raise UserError(
             f"found {text!r}",
-            where="speculative_acceptance_per_position",
+            where="speculative_acceptance_rates",
             hint='allowed: shares from 1 to 0 that do not rise, as "0.73, 0.52, 0.35"',
         )
     return rates

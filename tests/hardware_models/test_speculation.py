@@ -285,17 +285,17 @@ def test_mtp_drafts_one_token_where_nothing_is_said() -> None:
             "leave it out",
         ),
         (
-            EAGLE3 | {"speculative_acceptance_per_position": "0.3, 0.5"},
-            "speculative_acceptance_per_position",
+            EAGLE3 | {"speculative_acceptance_rates": "0.3, 0.5"},
+            "speculative_acceptance_rates",
             "do not rise",
         ),
         (
             EAGLE3
             | {
-                "speculative_acceptance_per_position": "0.5",
+                "speculative_acceptance_rates": "0.5",
                 "speculative_acceptance_rate": 0.5,
             },
-            "speculative_acceptance_per_position",
+            "speculative_acceptance_rates",
             "keep one",
         ),
     ],

@@ -212,7 +212,7 @@ def test_measured_eagle3_against_the_same_engine_without(shared_data: Any) -> No
         max_num_seqs=128,
         speculative_method="eagle3",
         num_speculative_tokens=4,
-        speculative_acceptance_per_position="0.11, 0.015, 0.002, 0",
+        speculative_acceptance_rates="0.11, 0.015, 0.002, 0",
     )
     for row in rows.itertuples():
         if row.n_fail or row.requested_rate > 60:
