@@ -108,3 +108,23 @@ def test_replicas_share_the_load_and_routers_change_no_estimate() -> None:
     tpot = estimate(several, workload).metrics["mean_tpot_ms"]
     assert tpot[0] > tpot[1] > tpot[2]
     assert tpot[0] == estimate([one], workload).metrics["mean_tpot_ms"][0]
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+def test_an_engine_that_speculates_is_estimated_by_its_tokens(backend: str) -> None:
+    load = build_workload(
+        WorkloadSpec(
+            random_input_len=300, random_output_len=200, max_concurrency=24, num_prompts=120
+        )
+    )
+    deployment = Deployment(
+        model="meta-llama/Llama-3.1-8B-Instruct",
+        gpu="h100",
+        backend=backend,
+        speculative_method="eagle3",
+        num_speculative_tokens=3,
+    )
+    found = estimate([deployment], load).metrics
+    simulated = simulate(deployment, load).metrics()
+    for name in ("output_throughput", "mean_tpot_ms"):
+        assert found[name][0] == pytest.approx(simulated[name], rel=0.2), name
