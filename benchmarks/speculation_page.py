@@ -214,6 +214,8 @@ This page is written by `python benchmarks/speculation_page.py`.
   those of a verification (not for `ngram`). Slots of refused drafts are used again.
 - **Scheduling.** A decode takes k + 1 tokens of the step's budget. A sequence that finds less left
   sits the step out and then catches up with one token (vLLM verifies as many drafts as fit).
+  Reservations are vLLM's rule for every backend; steps with drafts were not replayed against a real
+  scheduler.
 - **Metrics.** A step's tokens arrive together. TTFT, E2EL and TPOT (per token) are what they were;
   ITL is the time between chunks, as `vllm bench serve` has it, and so does not fall with the
   tokens in a chunk. `spec_decode_acceptance_length` and its kin are named as there.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynosim.hardware_models.arrays import IntArray
+from dynosim.sim.engine.step_sums import differences
 from dynosim.sim.random_streams import draws
 
 
@@ -36,10 +37,14 @@ class Drafting:
         The request has ``emitted`` so far. Nothing else enters: how many sequences run beside it
         and how many steps are taken at once does not. Drafts beyond the answer's end are lost.
         """
+        return differences(self.out(request, emitted, wanted), 0)
+
+    def out(self, request: int, emitted: int, wanted: int) -> IntArray:
+        """Returns the running sum of :meth:`tokens`."""
         chance = draws(self.seed, "acceptance", (emitted, request), wanted)
         # Of the shares, ascending, those above the draw are the drafts that are accepted.
         refused = np.searchsorted(self.acceptance[::-1], chance, side="right")
-        out = np.cumsum(self.query_tokens - refused)
-        last = int(np.searchsorted(out, wanted))
+        out = (self.query_tokens - refused).cumsum()
+        last = int(out.searchsorted(wanted))
         out[last] = wanted
-        return np.diff(out[: last + 1], prepend=0)
+        return out[: last + 1]

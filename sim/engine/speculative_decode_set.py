@@ -17,7 +17,7 @@ from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
-from dynosim.sim.engine.step_sums import StepSums
+from dynosim.sim.engine.step_sums import StepSums, differences
 
 
 class Plan(NamedTuple):
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 
     def tokens(self, first: int) -> IntArray:
         """Returns the tokens of each step from the ``first`` on."""
-        return np.diff(self.out, prepend=0)[first:]
+        return differences(self.out, 0)[first:]
 
     def gained(self, ran: int) -> int:
         """Returns the tokens of the first ``ran`` steps."""
@@ -59,7 +59,7 @@ class SpeculativeDecodeSet(DecodeSet):
         plan = self._plan(seq)
         self._plans[seq.index] = plan
         self._tokens.add(steps, plan.tokens(0))
-        self._blocks.add(steps, np.diff(plan.blocks, prepend=seq.blocks))
+        self._blocks.add(steps, differences(plan.blocks, seq.blocks))
         seq.is_decoding = True
         seq.join_step = steps
         self.size += 1
@@ -69,9 +69,11 @@ class SpeculativeDecodeSet(DecodeSet):
 
     def _plan(self, seq: Sequence) -> Plan:
         drafting = self._drafting
-        tokens = drafting.tokens(seq.index, seq.emitted, seq.output_tokens - seq.emitted)
-        out = np.cumsum(tokens)
-        slots = seq.computed + out - tokens + (drafting.query_tokens + drafting.lookahead_tokens)
+        out = drafting.out(seq.index, seq.emitted, seq.output_tokens - seq.emitted)
+        slots = np.empty_like(out)
+        slots[0] = 0
+        slots[1:] = out[:-1]
+        slots += seq.computed + drafting.query_tokens + drafting.lookahead_tokens
         blocks = -(-np.minimum(slots, self._most_slots) // self.block_size)
         return Plan(self.steps, out, np.maximum(blocks, seq.blocks))
 
@@ -81,7 +83,7 @@ class SpeculativeDecodeSet(DecodeSet):
         ran = steps - seq.join_step
         held = int(plan.blocks[ran - 1]) if ran else seq.blocks
         self._tokens.add(steps, -plan.tokens(ran))
-        self._blocks.add(steps, -np.diff(plan.blocks[ran:], prepend=held))
+        self._blocks.add(steps, -differences(plan.blocks[ran:], held))
         self._due[seq.join_step + len(plan.out)].remove(seq)
         self._settle(seq)
 
