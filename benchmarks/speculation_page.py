@@ -222,9 +222,9 @@ This page is written by `python benchmarks/speculation_page.py`.
 
 `--speculative-method` stands for SGLang's `--speculative-algorithm` (EAGLE, EAGLE3, NGRAM,
 STANDALONE; `--speculative-num-steps` k, top-k 1) and for TensorRT-LLM's `speculative_config`
-(`decoding_type`, `max_draft_len` k). Not modelled: trees of drafts, drafts only where an n-gram is
-found, switching off under load, pipeline parallelism (refused), the block-wise memory of hybrid
-models' states for each draft.
+(`decoding_type`, `max_draft_len` k). Refused: pipeline parallelism, and data-parallel ranks that
+share experts. Not modelled: trees of drafts, drafts only where an n-gram is found, switching off
+under load, memory for one state per draft in hybrid models.
 
 ## Methods, each with its default acceptance
 

@@ -96,6 +96,12 @@ def resolve_speculation(args: EngineArgs, model: LlmArchitecture) -> Speculation
     if count == 0:
         return None
     _check_engine(args, count)
+    if args.data_parallel_size > 1 and model.is_moe:
+        raise UserError(
+            "speculative decoding is not modelled for data-parallel ranks that share experts",
+            where="data_parallel_size",
+            hint="use tensor parallelism, or replicas",
+        )
     return _with_draft(
         Speculation(
             method=method, num_tokens=count, acceptance=_acceptance(args, model, method, count)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from dynosim.hardware_models.memory.kv_cache import layer_kv_bytes_per_token
 from dynosim.hardware_models.memory.stages import pipeline_stages
 from dynosim.hardware_models.memory.weights import (
+    Cuts,
     dtype_bytes,
     key_value_heads_per_rank,
     stage_weight_bytes,
@@ -28,7 +29,8 @@ def draft_weight_bytes(engine: ResolvedEngine, mxfp4_multiple: int) -> float:
     (stage,) = pipeline_stages(draft, 1)
     if speculation.fused_states:
         stage = replace(stage, first=False, last=speculation.owns_head)
-    return stage_weight_bytes(draft, stage, tp, mxfp4_multiple) + _fusion_bytes(engine, speculation)
+    weights = stage_weight_bytes(draft, stage, Cuts(tp, tp, tp), mxfp4_multiple)
+    return weights + _fusion_bytes(engine, speculation)
 
 
 def draft_kv_bytes_per_token(engine: ResolvedEngine) -> int:

@@ -146,31 +146,32 @@ class SpeculativeStepTimer(StepTimer):
         else:
             gpu, largest = self._token_s[new_tokens], self._graph_tokens
         gpu += self._logit_s[num_logits] + self._draft_s(new_tokens, sequences)
-        if not num_decode:
-            gpu += prefill_attention_s
-        else:
-            decode = self._decode(num_decode)
+        gpu += prefill_attention_s
+        if num_decode:
+            prompts = new_tokens - verified
+            gpu += self._decode_attention_s(
+                prefill_attention_s, prompts, num_decode, context_tokens
+            )
             gpu += self._verified_s(num_decode)
-            total_s = float(np.interp(context_tokens, decode.context_tokens, decode.seconds))
-            if prefill_attention_s > 0.0 and self._tiles is not None:
-                target_s = float(np.interp(context_tokens, decode.context_tokens, decode.target_s))
-                prompts = new_tokens - verified
-                gpu += total_s - target_s
-                gpu += self._mixed_s(
-                    prefill_attention_s,
-                    prompts + num_decode,
-                    target_s,
-                    num_decode,
-                    context_tokens,
-                )
-            else:
-                gpu += prefill_attention_s + total_s
         if gpu < self._eager_s and new_tokens > largest:
             gpu = self._eager_s
         host = self._host_for(sequences, num_decode)
         if self._asynchronous:
             return gpu if gpu > host else host
         return gpu + host
+
+    def _decode_attention_s(
+        self, prefill_s: float, prefill_tokens: int, num_decode: int, context_tokens: float
+    ) -> float:
+        """Returns what decodes add to the attention of a step's prompts, that of drafts included."""
+        decode = self._decode(num_decode)
+        total_s = float(np.interp(context_tokens, decode.context_tokens, decode.seconds))
+        if prefill_s <= 0.0 or self._tiles is None:
+            return total_s
+        target_s = float(np.interp(context_tokens, decode.context_tokens, decode.target_s))
+        tokens = prefill_tokens + num_decode
+        mixed_s = self._mixed_s(prefill_s, tokens, target_s, num_decode, context_tokens)
+        return mixed_s - prefill_s + total_s - target_s
 
     def decode_steps_s(self, num_decode: int, context_tokens: IntArray) -> FloatArray:
         """Returns the seconds of decode-only steps of ``num_decode`` sequences.

@@ -24,6 +24,8 @@ class EngineLimits:
     leave room for.
 
     ``drafting`` is how the engine speculates, None where every step gives a sequence one token.
+
+    Without ``leaps_chunks`` steps with a prompt go one by one even where ``max_run`` leaps.
     """
 
     max_num_seqs: int
@@ -40,6 +42,7 @@ class EngineLimits:
     schedule_conservativeness: float = 1.0
     drafting: Drafting | None = None
     max_run: int = 1 << 40
+    leaps_chunks: bool = True
 
     @property
     def query_tokens(self) -> int:

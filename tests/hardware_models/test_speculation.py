@@ -270,6 +270,12 @@ def test_mtp_drafts_one_token_where_nothing_is_said() -> None:
         ({"speculative_method": "eagle3"}, "num_speculative_tokens", "3 is usual"),
         ({"speculative_method": "mtp"}, "speculative_method", "no layers"),
         (EAGLE3 | {"pipeline_parallel_size": 2}, "pipeline_parallel_size", "do not go together"),
+        (
+            {"model": "deepseek-ai/DeepSeek-V3", "data_parallel_size": 2}
+            | {"speculative_method": "mtp"},
+            "data_parallel_size",
+            "share experts",
+        ),
         (EAGLE3 | {"max_num_batched_tokens": 3}, "max_num_batched_tokens", "at least 4"),
         (EAGLE3 | {"backend": "static"}, "speculative_method", "vllm"),
         (EAGLE3 | {"speculative_model": "Qwen/Qwen9"}, "speculative_model", "Qwen"),
