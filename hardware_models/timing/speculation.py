@@ -163,7 +163,7 @@ class SpeculativeStepTimer(StepTimer):
     def _decode_attention_s(
         self, prefill_s: float, prefill_tokens: int, num_decode: int, context_tokens: float
     ) -> float:
-        """Returns what decodes add to the attention of a step's prompts, that of drafts included."""
+        """Returns what decodes add to the attention of a step's prompts; drafts' included."""
         decode = self._decode(num_decode)
         total_s = float(np.interp(context_tokens, decode.context_tokens, decode.seconds))
         if prefill_s <= 0.0 or self._tiles is None:

@@ -16,7 +16,7 @@ from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_engine import SpeculativeEngine
 from dynosim.sim.metrics import summarize, token_gaps_s
-from dynosim.sim.result_files import request_columns
+from dynosim.sim.result_files import bench_document, request_columns
 from dynosim.sim.simulate import simulate
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -196,6 +196,20 @@ def test_leaping_a_real_deployment_equals_stepping(backend: str) -> None:
     assert found == pytest.approx(2.60, abs=0.12)
     again = simulate(deployment, load, seed=6)
     assert again.metrics()["spec_decode_acceptance_length"] != found
+
+
+def test_the_result_file_says_what_was_assumed() -> None:
+    on = {"speculative_method": "eagle3", "num_speculative_tokens": 2}
+    load = build_workload(WorkloadSpec(random_input_len=9, random_output_len=9, num_prompts=3))
+    simulation = simulate(Deployment(**DEPLOYMENT, **on), load)
+    own = bench_document(simulation, simulation.metrics(), seed=0)["dynosim"]
+    assert isinstance(own, dict)
+    assert own["speculation"] == {
+        "method": "eagle3",
+        "num_speculative_tokens": 2,
+        "acceptance": [0.7296, 0.5208],
+    }
+    assert own["metrics"]["spec_decode_acceptance_length"] > 1.0
 
 
 def test_measured_eagle3_against_the_same_engine_without(shared_data: Any) -> None:
