@@ -243,7 +243,8 @@ EAGLE-3 with 4 drafts on random text, which it can hardly guess (acceptance leng
 follows from TPOT over ITL): Llama 3.1 8B, one H100, vLLM 0.11.0, 200 tokens in and 64 out
 ([inference-perf, KubeCon demo](https://github.com/kubernetes-sigs/inference-perf/tree/main/demos/kubecon-na-2025)).
 The same engine without drafts takes 7.1 ms at 1 request/s and serves 170 requests/s; with them it
-saturates at 68. The waits were fitted at the first and last points; those between are predictions.
+saturates at 68. The waits were set by hand with
+the first, middle and last points in view; the two others are predictions.
 
 {kubecon}
 
