@@ -24,7 +24,7 @@ class EngineArgs:
     model: str
     """Hugging Face name (`dynosim list models`) or the path of a config.json."""
     gpu: str
-    """GPU in any usual spelling (`dynosim list gpus`)."""
+    """GPU in any usual spelling (`dynosim list gpus`) or the path of a card (card.yaml)."""
     kernel_tables: str | None = None
     """Folder of kernel tables measured on this GPU, asked before the shipped ones."""
     backend: str = "vllm"

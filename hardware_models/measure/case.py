@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynosim.hardware_models.timing.tables import FAMILY_KEYS
+from dynosim.hardware_models.measure.families import KEYS
 
 
 class Unsupported(Exception):
@@ -17,7 +17,7 @@ class Unsupported(Exception):
 class Case:
     """One row of a kernel table before it is measured.
 
-    ``values`` stand in the order of ``FAMILY_KEYS[family]``; ``rank`` says how soon the row is
+    ``values`` stand in the order of ``families.KEYS[family]``; ``rank`` says how soon the row is
     wanted: rank 0 alone already makes a table that spans the grid.
     """
 
@@ -28,7 +28,7 @@ class Case:
     @property
     def key(self) -> dict[str, Any]:
         """The values by the names of the family's key columns."""
-        return dict(zip(FAMILY_KEYS[self.family], self.values, strict=True))
+        return dict(zip(KEYS[self.family], self.values, strict=True))
 
     @property
     def label(self) -> str:
@@ -38,7 +38,7 @@ class Case:
     @classmethod
     def of(cls, family: str, key: Mapping[str, Any], rank: int = 0) -> Case:
         """Returns the case with those key values; KeyError where one is missing."""
-        return cls(family, tuple(key[name] for name in FAMILY_KEYS[family]), rank)
+        return cls(family, tuple(key[name] for name in KEYS[family]), rank)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,16 @@ from typing import Any
 from dynosim.hardware_models.cards import DATA, read_yaml
 from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.measure.case import Case
+from dynosim.hardware_models.measure.families import KEYS
 from dynosim.hardware_models.registry import own_names
-from dynosim.hardware_models.timing.tables import FAMILY_KEYS
 
 OPS = "dynosim.hardware_models.measure.ops"
 LIMIT = "at_most"
+
+Product = dict[str, Any]
+"""Axes, and ``at_most``."""
+Grid = Mapping[str, Sequence[Product]]
+"""Products by family."""
 
 
 def list_grids() -> tuple[str, ...]:
@@ -27,23 +32,26 @@ def families() -> tuple[str, ...]:
     return tuple(sorted(own_names(OPS)))
 
 
-def read_grid(name: str) -> dict[str, Any]:
+def read_grid(name: str) -> Grid:
     """Returns a grid by its shipped name or the path of a YAML file.
 
-    It maps a family to its axes: a key column (or several, ``"n k"``) to a list of values (of
-    rows of values), and ``at_most`` to limits on products of columns (``"batch_size isl": N``).
-    Raises UserError, located, for unknown families and columns.
+    It maps a family to products of axes (one, or a list of several): a key column, or several
+    (``"n k"``), to a list of values (of rows of values), and ``at_most`` to limits on products of
+    columns (``"batch_size kv_tokens": N``). Raises UserError, located, for unknown families and
+    columns.
     """
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
         if name not in list_grids():
             raise unknown_name("grid", name, list_grids(), where="--grid")
         path = DATA / "measure" / f"{name}.yaml"
-    grid = read_yaml(path)
-    for family, axes in grid.items():
+    grid: dict[str, list[Product]] = {}
+    for family, products in read_yaml(path).items():
         if family not in families():
             raise unknown_name("family", str(family), families(), where=str(path))
-        _check_axes(family, axes, where=f"{path}: {family}")
+        grid[family] = products if isinstance(products, list) else [products]
+        for axes in grid[family]:
+            _check_axes(family, axes, where=f"{path}: {family}")
     return grid
 
 
@@ -52,23 +60,29 @@ def _check_axes(family: str, axes: Any, where: str) -> None:
         raise UserError("expected a mapping of key columns to values", where=where)
     named = [column for group in axes if group != LIMIT for column in str(group).split()]
     for column in (*named, *(c for limit in axes.get(LIMIT, {}) for c in limit.split())):
-        if column not in FAMILY_KEYS[family]:
-            raise unknown_name("key column", column, FAMILY_KEYS[family], where=where)
-    missing = [column for column in FAMILY_KEYS[family] if column not in named]
+        if column not in KEYS[family]:
+            raise unknown_name("key column", column, KEYS[family], where=where)
+    missing = [column for column in KEYS[family] if column not in named]
     if missing:
         raise UserError(f"no values for {', '.join(missing)}", where=where)
     for group, values in axes.items():
-        width = len(str(group).split())
-        if group == LIMIT:
-            continue
-        if not isinstance(values, list) or not values:
-            raise UserError(f"found {values!r}", where=f"{where}.{group}", hint="allowed: a list")
-        if width > 1 and not all(isinstance(v, list) and len(v) == width for v in values):
-            raise UserError(f"expected rows of {width} values", where=f"{where}.{group}")
+        if group != LIMIT:
+            _check_values(values, len(str(group).split()), f"{where}.{group}")
+
+
+def _check_values(values: Any, width: int, where: str) -> None:
+    if not isinstance(values, list) or not values:
+        raise UserError(f"found {values!r}", where=where, hint="allowed: a list of values")
+    for value in values:
+        cells = value if width > 1 else [value]
+        if not isinstance(cells, list) or len(cells) != width:
+            raise UserError(f"found {value!r}", where=where, hint=f"allowed: rows of {width}")
+        if not all(isinstance(cell, str | int) for cell in cells):
+            raise UserError(f"found {value!r}", where=where, hint="allowed: words, whole numbers")
 
 
 def plan(
-    grid: Mapping[str, Any],
+    grid: Grid,
     *,
     ops: Sequence[str] = (),
     dtypes: Sequence[str] = (),
@@ -81,8 +95,8 @@ def plan(
     for name in ops:
         if name not in families():
             raise unknown_name("op", name, families(), where="--ops")
-    wanted = {f: axes for f, axes in grid.items() if not ops or f in ops}
-    cases = [c for family, axes in wanted.items() for c in _cases(family, axes, dtypes)]
+    wanted = [(f, axes) for f, products in grid.items() for axes in products if not ops or f in ops]
+    cases = [case for family, axes in wanted for case in _cases(family, axes, dtypes)]
     return sorted(dict.fromkeys(cases), key=lambda case: case.rank)
 
 
@@ -104,15 +118,15 @@ def _cases(family: str, axes: Mapping[str, Any], dtypes: Sequence[str]) -> Itera
 def _with_dtypes(group: str, values: list[Any], dtypes: Sequence[str]) -> list[Any]:
     """Returns the values of an axis; of a dtype's, those the user asked for instead.
 
-    An attention's two dtypes go together, and only 16 bits or more can be asked of them.
+    An attention's two dtypes go together; 8 bits are asked of matrix products only.
     """
     names = group.split()
     if not dtypes or not all(name.endswith("_dtype") for name in names):
         return values
     if group == "gemm_dtype":
         return list(dtypes)
-    wide = [d for d in dtypes if d != "fp8"]
-    return [[d] * len(names) for d in wide] if len(names) > 1 else wide
+    wide = [dtype for dtype in dtypes if dtype != "fp8"] or values
+    return wide if len(names) == 1 or wide is values else [[d] * len(names) for d in wide]
 
 
 def _within(key: Mapping[str, Any], limits: Mapping[str, int]) -> bool:

@@ -57,10 +57,14 @@ class Calls:
 
 @dataclass(frozen=True, eq=False)
 class Lab:
-    """PyTorch and one of its devices (``cuda:0``, ``cpu``)."""
+    """PyTorch and one of its devices (``cuda:0``, ``cpu``).
+
+    ``wide`` is the dtype of activations that no table names.
+    """
 
     torch: Any
     device: Any
+    wide: str = "bfloat16"
 
     @property
     def on_gpu(self) -> bool:

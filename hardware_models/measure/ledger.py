@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.case import Case, Outcome, Skipped, Timing
-from dynosim.hardware_models.timing.tables import FAMILY_KEYS
+from dynosim.hardware_models.measure.families import KEYS
 
 FORMAT = "dynosim-measure-1"
 
@@ -94,7 +94,7 @@ class Ledger:
             if kind in line:
                 getattr(self, f"{kind}s").append(line[kind])
                 return
-        if line["family"] not in FAMILY_KEYS:
+        if line["family"] not in KEYS:
             return
         case = Case.of(line["family"], line["key"])
         found = line.get("timing")

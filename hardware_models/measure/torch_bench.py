@@ -16,15 +16,18 @@ from dynosim.hardware_models.measure.lab import Calls, Lab, import_torch
 from dynosim.hardware_models.measure.stopwatch import Stopwatch, cpu_clock
 from dynosim.hardware_models.registry import find_module
 
+
 class TorchBench:
     """Implements :class:`~.bench.Bench`. ``graphs`` replays CUDA graphs, as engines do to decode;
     without them kernels are launched one by one, and short ones last as long as a launch.
-    ``threads`` are those of a CPU's kernels."""
+    ``threads`` are those of a CPU's kernels, ``wide`` the dtype of unquantised activations."""
 
-    def __init__(self, device: str, *, graphs: bool = True, threads: int = 1) -> None:
+    def __init__(
+        self, device: str, *, graphs: bool = True, threads: int = 1, wide: str = "bfloat16"
+    ) -> None:
         torch = import_torch()
         torch.set_num_threads(threads)
-        self.lab = Lab(torch, _device(torch, device))
+        self.lab = Lab(torch, _device(torch, device), wide)
         self.stopwatch = Stopwatch(self.lab, graphs and self.lab.on_gpu)
         torch.set_grad_enabled(False)
         torch.manual_seed(0)
@@ -38,6 +41,7 @@ class TorchBench:
             "device": device_name(self.lab),
             "torch": str(torch.__version__),
             "python": platform.python_version(),
+            "activations": self.lab.wide,
             "launch": "graph" if self.stopwatch.graphs else "eager",
         }
         if not self.lab.on_gpu:
@@ -140,12 +144,3 @@ def _driver_by_smi() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return found.stdout.splitlines()[0].strip()
-
-
-def states_of(states: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Returns least, median and most of each figure over a run's states."""
-    from dynosim.hardware_models.measure.timing import median
-
-    names = [n for n in (states[0] if states else {}) if n not in ("at", "throttle_reasons")]
-    columns = {name: [float(s[name]) for s in states if name in s] for name in names}
-    return {n: {"least": min(c), "median": median(c), "most": max(c)} for n, c in columns.items()}

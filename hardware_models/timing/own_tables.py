@@ -21,6 +21,7 @@ import numpy as np
 from dynosim.hardware_models.arrays import AnyArray
 from dynosim.hardware_models.cards import read_yaml
 from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.gpu_file import is_card_file
 from dynosim.hardware_models.gpus import get_gpu
 from dynosim.hardware_models.timing.tables import FAMILY_KEYS, MissingTable, OpTable
 
@@ -53,7 +54,8 @@ _WORDS = ("op", "launch", "distribution", "comm_backend", "phase")
 class OwnTables:
     """What a folder's tables were measured on.
 
-    ``gpu`` is a key of the catalogue; ``source`` says who measured, how and when.
+    ``gpu`` is a key of the catalogue, or that of the card in the folder that the header names;
+    ``source`` says who measured, how and when.
     """
 
     folder: str
@@ -88,7 +90,8 @@ def own_tables(folder: str) -> OwnTables:
             raise unknown_name("op family", family, OWN_FAMILY_KEYS, where=str(file))
     words = {key: str(found[key]) for key in allowed}
     try:
-        gpu = get_gpu(words.pop("gpu")).key
+        named = words.pop("gpu")
+        gpu = get_gpu(str(path / named) if is_card_file(named) else named).key
     except UserError as error:
         raise error.at(str(header)) from None
     return OwnTables(folder=str(path), gpu=gpu, **words)

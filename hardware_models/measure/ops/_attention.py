@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from dynosim.hardware_models.measure.case import Unsupported
@@ -39,13 +40,21 @@ class Heads:
 def attention(lab: Lab, heads: Heads, new: Sequence[int], seen: Sequence[int]) -> list[Calls]:
     """Returns the kernels for sequences of ``new`` tokens that attend to ``seen`` (theirs too).
 
-    On a GPU one launch serves sequences of any lengths; on a CPU they must be equal.
+    On a GPU one launch serves sequences of any lengths; on a CPU each run of equal ones has a call.
     """
     if lab.on_gpu:
         return [_flash(lab, heads, new, seen), *_cudnn(lab, heads, new, seen)]
-    if len({*zip(new, seen, strict=True)}) > 1:
-        raise Unsupported("PyTorch's CPU kernels take no sequences of different lengths")
-    return [_padded(lab, heads, len(new), new[0], seen[0], "cpu")]
+    alike = [(*pair, len(list(run))) for pair, run in groupby(zip(new, seen, strict=True))]
+    parts = [_padded(lab, heads, batch, n, s, "cpu").calls for n, s, batch in alike]
+    return [Calls("cpu", [_in_turn(calls) for calls in zip(*parts, strict=False)])]
+
+
+def _in_turn(calls: Sequence[Call]) -> Call:
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
 
 
 def _copies(lab: Lab, heads: Heads, new: Sequence[int], seen: Sequence[int]) -> int:

@@ -1,38 +1,23 @@
-"""Memory-bound kernels between the matrix products: norm, residual, activation."""
+"""One memory-bound kernel: what an engine's fused norm, rotary embedding or activation costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from dynosim.hardware_models.measure.case import Unsupported
 from dynosim.hardware_models.measure.lab import Calls, Lab
 
-
-def _add(lab: Lab, x: Any, y: Any) -> Any:
-    return x + y
-
-
-def _rms_norm(lab: Lab, x: Any, y: Any) -> Any:
-    return lab.torch.nn.functional.rms_norm(x, (x.shape[-1],), y[0])
-
-
-def _silu_and_mul(lab: Lab, x: Any, y: Any) -> Any:
-    return lab.torch.nn.functional.silu(x).mul_(y)
-
-
-OPS: dict[str, Callable[[Lab, Any, Any], Any]] = {
-    "add": _add,
-    "rms_norm": _rms_norm,
-    "silu_and_mul": _silu_and_mul,
-}
+TABLE_ELEMENT_BYTES = 2
+"""Bytes of an element in what the tables count as moved, whatever the engine computes in."""
 
 
 def build(lab: Lab, key: Mapping[str, Any]) -> list[Calls]:
-    """Returns calls on (``num_tokens`` x ``width``), warm: the kernel before has just made it."""
-    if key["op"] not in OPS:
-        raise Unsupported(f"no elementwise op {key['op']!r}, only {', '.join(OPS)}")
-    op, tokens, width = OPS[key["op"]], key["num_tokens"], key["width"]
-    lab.copies(4 * lab.bytes_of(key["elementwise_dtype"], tokens, width))
-    x, y = (lab.normal(key["elementwise_dtype"], tokens, width) for _ in range(2))
-    return [Calls(key["op"], [lambda: op(lab, x, y)])]
+    """Returns a sum that reads one half and writes one half of ``bytes_per_token`` a token.
+
+    Its operands are warm: the kernel before has just made them.
+    """
+    tokens = key["num_tokens"]
+    width = max(1, key["bytes_per_token"] // (2 * TABLE_ELEMENT_BYTES))
+    lab.copies(2 * lab.bytes_of(lab.wide, tokens, width))
+    x, y = (lab.normal(lab.wide, tokens, width) for _ in range(2))
+    return [Calls("add", [lambda: lab.torch.add(x, 1.0, out=y)])]
