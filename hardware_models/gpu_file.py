@@ -80,7 +80,6 @@ def _require(card: dict[str, Any], path: Path) -> None:
 def _numbers(figures: Iterable[tuple[str, Any]], path: Path) -> None:
     for key, row in figures:
         value = row.get("value") if isinstance(row, dict) else row
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or value < 0:
+        if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
             hint = "allowed: a number; YAML reads 1e12 as text, write 1.0e+12"
             raise UserError(f"found {value!r}", where=f"{path}: {key}", hint=hint)

@@ -46,10 +46,19 @@ def _nvml_reader(uuid: str) -> Reader | None:
             "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
             "power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
             "power_limit_w": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
-            "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "throttle_reasons": _throttle_reasons(pynvml, handle),
         }
 
     return _quietly(read)
+
+
+def _throttle_reasons(pynvml: Any, handle: Any) -> int | None:
+    """Returns NVML's bits of why clocks are low; the call was renamed in driver 535."""
+    for name in ("ClocksEventReasons", "ClocksThrottleReasons"):
+        ask = getattr(pynvml, f"nvmlDeviceGetCurrent{name}", None)
+        if ask is not None:
+            return int(ask(handle))
+    return None
 
 
 def _smi_reader(uuid: str) -> Reader | None:

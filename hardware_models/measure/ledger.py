@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.case import Case, Outcome, Skipped, Timing
@@ -29,7 +29,6 @@ class Ledger:
     outcomes: dict[Case, Outcome] = field(default_factory=dict)
     states: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
-    _file: IO[bytes] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -48,13 +47,12 @@ class Ledger:
 
         Raises UserError where the one begun there is of another device, driver or library.
         """
-        if path.exists() and path.stat().st_size:
+        if path.exists() and any(_lines(path)):
             ledger = cls.read(path)
             _check_same(ledger.origin, origin, path)
         else:
             ledger = cls(path, origin)
-        ledger._file = _trimmed(path)
-        if ledger._file.tell() == 0:
+        if not _trimmed_bytes(path):
             ledger._append({"format": FORMAT, "origin": origin})
         return ledger
 
@@ -78,16 +76,11 @@ class Ledger:
         """Returns the shapes that could not be measured, and why."""
         return {c: o.reason for c, o in self.outcomes.items() if isinstance(o, Skipped)}
 
-    def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.close()
-
     def _append(self, line: dict[str, Any]) -> None:
-        assert self._file is not None, "opened for reading"
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self.path.open("ab") as file:
+            file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def _take(self, line: dict[str, Any]) -> None:
         for kind in ("state", "probe"):
@@ -113,13 +106,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         yield found
 
 
-def _trimmed(path: Path) -> IO[bytes]:
-    """Returns the file open at the end of its last whole line."""
-    file = path.open("ab+")
-    file.seek(0)
-    file.truncate(file.read().rfind(b"\n") + 1)
-    file.seek(0, os.SEEK_END)
-    return file
+def _trimmed_bytes(path: Path) -> int:
+    """Cuts the file behind its last whole line; returns its size."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        return file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:

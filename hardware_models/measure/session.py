@@ -74,7 +74,8 @@ def measure(
         ledger.record(case, _outcome(case, bench, limits.rules, now))
         _check_device(case, bench, ledger)
         reached += 1
-    minder.mind(last=reached > 0)
+    if reached:
+        minder.mind(last=True)
     return Summary(
         measured=sum(isinstance(ledger.outcomes[c], Timing) for c in todo[:reached]),
         resumed=len(cases) - len(todo),

@@ -51,7 +51,7 @@ class TorchBench:
             "driver": _driver(),
             "cuda": str(torch.version.cuda or torch.version.hip),
             "cudnn": torch.backends.cudnn.version(),
-            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "nccl": _nccl(torch),
             "compute_capability": f"{properties.major}.{properties.minor}",
             "multiprocessors": properties.multi_processor_count,
             "l2_cache_bytes": self.lab.cache_bytes,
@@ -120,8 +120,14 @@ def device_name(lab: Lab) -> str:
 def _uuid(lab: Lab) -> str | None:
     if not lab.on_gpu:
         return None
-    uuid = getattr(lab.properties, "uuid", None)
-    return None if uuid is None else f"GPU-{uuid}"
+    uuid = str(getattr(lab.properties, "uuid", ""))
+    return f"GPU-{uuid.removeprefix('GPU-')}" if uuid else None
+
+
+def _nccl(torch: Any) -> str:
+    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+        return "none"
+    return ".".join(map(str, torch.cuda.nccl.version()))
 
 
 def _driver() -> str:

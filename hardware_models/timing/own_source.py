@@ -125,8 +125,8 @@ def batch_grid(folder: str, shape: AttentionShape) -> BatchGrid:
     """Returns the measured batches of exactly this shape; :class:`MissingTable` for any other."""
     if shape.kind != "gqa":
         raise MissingTable(f"{folder}: no batches of latent attention")
-    rows = own_table(folder, "batch_attention").select(
-        kv_cache_dtype=shape.kv_dtype,
+    table = own_table(folder, "batch_attention")
+    rows = attention_table.of_cache(table, shape.kv_dtype).select(
         head_dim=shape.qk_dim,
         window_size=shape.window or 0,
         num_key_value_heads=shape.kv_heads,

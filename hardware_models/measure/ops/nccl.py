@@ -10,7 +10,7 @@ from typing import Any
 
 from dynosim.hardware_models.measure.bench import Kernel
 from dynosim.hardware_models.measure.case import Unsupported
-from dynosim.hardware_models.measure.lab import Lab, import_torch
+from dynosim.hardware_models.measure.lab import Call, Lab, import_torch
 from dynosim.hardware_models.measure.stopwatch import gpu_seconds
 
 CALLS = 10
@@ -37,7 +37,7 @@ def build(lab: Lab, key: Mapping[str, Any]) -> list[Kernel]:
 
 
 def close() -> None:
-    """Ends the processes of all groups."""
+    """Ends the processes of all groups; one of another size would hold memory of its GPUs."""
     for group in _groups.values():
         group.stop()
     _groups.clear()
@@ -71,8 +71,11 @@ class Group:
 
     def seconds(self, message_bytes: int) -> float:
         """Returns the seconds of one all-reduce, those of the slowest process."""
-        for pipe in self.pipes:
-            pipe.send(message_bytes)
+        try:
+            for pipe in self.pipes:
+                pipe.send(message_bytes)
+        except OSError:
+            raise RuntimeError("the group has ended") from None
         return max(self._answer(pipe) for pipe in self.pipes)
 
     def _answer(self, pipe: Any) -> float:
@@ -119,7 +122,7 @@ def _all_reduce_s(torch: Any, message_bytes: int, device: str) -> float:
     message = torch.zeros(message_bytes // 2, dtype=torch.bfloat16, device=device)
     torch.distributed.all_reduce(message)
     torch.distributed.barrier()
-    calls = [lambda: torch.distributed.all_reduce(message)] * CALLS
+    calls: list[Call] = [lambda: torch.distributed.all_reduce(message)] * CALLS
     if device != "cpu":
         return gpu_seconds(torch, calls) / CALLS
     import time

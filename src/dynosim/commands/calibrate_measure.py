@@ -175,11 +175,8 @@ def _measured(
     except OSError as error:
         raise UserError(f"cannot make {folder}: {error.strerror}", where="--out") from error
     ledger = Ledger.open(folder / LEDGER, bench.origin())
-    try:
-        with _watching(quiet) as watch:
-            return ledger, measure(cases, bench, ledger, Limits(budget_s=budget_s), watch=watch)
-    finally:
-        ledger.close()
+    with _watching(quiet) as watch:
+        return ledger, measure(cases, bench, ledger, Limits(budget_s=budget_s), watch=watch)
 
 
 def _wide(dtypes: tuple[Dtype, ...]) -> str:
