@@ -16,7 +16,7 @@ from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
-SOURCES = ("trtllm_0.9.0_static_dli.csv.gz",)
+SOURCES = ("groundtruth/trtllm_0.9.0_static_dli.csv.gz",)
 
 GPUS = {
     "A100-SXM4-80GB": "a100_sxm",
