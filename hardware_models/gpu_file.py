@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dynosim.hardware_models.cards import read_yaml
+from dynosim.hardware_models.cards import read_yaml, value_of
 from dynosim.hardware_models.errors import UserError, unknown_name
 
 OPTIONAL: dict[str, Any] = {
@@ -15,6 +15,7 @@ OPTIONAL: dict[str, Any] = {
     "tables": None,
     "tables_nearest": None,
     "nvlink_bandwidth_bytes_s": None,
+    "nvlink_gpus": None,
     "list_price_usd": None,
     "cloud_price_usd_hour": None,
     "multiprocessors": None,
@@ -55,6 +56,7 @@ def read_gpu_file(path: Path, shipped: Callable[[str], dict[str, Any]]) -> dict[
         card["key"] = path.stem
     card |= {key: value for key, value in written.items() if key != LIKE}
     _require(card, path)
+    card |= {key: value_of(card, key) for key in ("compute_capability", "gpus_per_node")}
     peaks = card["peak_flop_s"].items()
     card["peak_flop_s"] = {n: r if isinstance(r, dict) else {"value": r} for n, r in peaks}
     card["name"] = card["name"] or card["key"]

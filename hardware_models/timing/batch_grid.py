@@ -67,10 +67,11 @@ class PrefillGrid(PrefillCurve):
         work = np.array([[pairs(c, p, None) for p in prefix.tolist()] for c in chunk.tolist()])
         largest = np.unravel_index(np.nanargmax(np.where(np.isnan(seconds), 0, work)), work.shape)
         s_per_pair = float(seconds[largest] / work[largest])
-        rest = _between(_between(seconds - s_per_pair * work, prefix, 1), chunk, 0)
+        rest = _between(_between(seconds - s_per_pair * work, prefix, 1), chunk, 0) - seconds[0, 0]
         return cls(
             tokens=tuple(chunk.tolist()),
-            root_s=tuple(np.sqrt(seconds[:, 0]).tolist()),
+            root_s=tuple(np.sqrt(np.maximum(seconds[:, 0] - seconds[0, 0], 0.0)).tolist()),
+            launch_s=float(seconds[0, 0]),
             prefix=tuple(prefix.tolist()),
             rest_s=tuple(map(tuple, rest.tolist())),
             s_per_pair=s_per_pair,

@@ -213,7 +213,8 @@ def _state(model: LlmArchitecture, group: LayerGroup, tp: int) -> tuple[State, G
 def _layer_glue(model: LlmArchitecture, group: LayerGroup, tp: int) -> list[TokenOp]:
     halves = int(group.mixer != "none") + int(group.is_moe or group.intermediate_size > 0)
     norm = Elementwise(group.count * halves, NORM_PASSES * ACTIVATION_BYTES * model.hidden_size)
-    return [norm, *_all_reduce(model, tp, group.count * halves)]
+    sums = 1 if model.parallel_blocks else halves
+    return [norm, *_all_reduce(model, tp, group.count * sums)]
 
 
 def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:

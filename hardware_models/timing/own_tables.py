@@ -2,7 +2,7 @@
 
 The folder holds ``tables.yaml`` (what was measured: :class:`OwnTables`, one key a field) and one
 ``<family>.csv`` or ``<family>.csv.gz`` an op family, with the key columns of
-:data:`OWN_FAMILY_KEYS` in any order and ``latency_us``. ``docs/own-tables.md`` has an example.
+:data:`OWN_FAMILY_KEYS` in any order and ``latency_us``. ``docs/kernel-tables.md`` has an example.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def own_tables(folder: str) -> OwnTables:
     path = Path(folder).resolve()
     header = path / HEADER
     if not header.is_file():
-        raise UserError(f"no {HEADER}", where=str(path), hint="see docs/own-tables.md")
+        raise UserError(f"no {HEADER}", where=str(path), hint="see docs/kernel-tables.md")
     found = read_yaml(header)
     allowed = [f.name for f in fields(OwnTables) if f.name != "folder"]
     for key in found:

@@ -1,0 +1,315 @@
+"""vLLM 0.15.1 on H100, A100 and L40S under inference-perf at constant rates (inference-sim).
+
+Two public repositories of inference-sim (BLIS, Apache-2.0) measured one server after another, each
+in one or two stages of a constant rate, with 44 to 50 prompts repeated thousands of times. A case
+is a stage. Seven simulators' predictions for the same stages are in the second file: ``peers``.
+
+The first file says more of the stages that both have (training runs): flags, lengths as tokenised,
+KV blocks. What it lacks is taken from runs of the same name: the rates of a workload, and prompt
+lengths as the other runs' tokenizer counted them (28 tokens of chat template over the nominal ones).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from dynosim.accuracy.case import Case
+from dynosim.accuracy.sets.repeated_prompts import RepeatedPrompts
+from dynosim.hardware_models.llm.catalog import get_model
+from dynosim.sim.deployment import Deployment
+
+TRAINING = "groundtruth/blis_vllm_h100.csv.gz"
+PREDICTED = "groundtruth/sim2real_predicted_vs_measured_all.csv.gz"
+SOURCES = (TRAINING, PREDICTED)
+
+VERSION = "0.15.1"
+MAX_MODEL_LEN = 4096
+MAX_NUM_SEQS = 128
+GPUS = {"H100": "h100_sxm", "A100-80GB": "a100_sxm", "L40S": "l40s"}
+
+TEMPLATE_TOKENS = 28
+"""What 30 training stages counted over system prompt and question (574-593 of 547-566, 786 of 750):
+25 to 37 tokens of chat template and tokenisation."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the workloads that inference-sim's runs are named after."""
+
+    rates_req_s: tuple[float, ...]
+    stage_s: float
+    groups: int
+    prompts_per_group: int
+    system_tokens: int
+    question_tokens: int
+    output_tokens: int
+
+    def prompts(self, prompt_tokens: int | None = None) -> RepeatedPrompts:
+        """Returns the prompts, of the nominal length with its template by default."""
+        nominal = self.system_tokens + self.question_tokens + TEMPLATE_TOKENS
+        return RepeatedPrompts(
+            groups=self.groups,
+            prompts_per_group=self.prompts_per_group,
+            system_tokens=self.system_tokens,
+            prompt_tokens=prompt_tokens or nominal,
+            output_tokens=self.output_tokens,
+        )
+
+
+KINDS = {
+    "general": Kind((8.0, 20.0), 600.0, 9, 5, 100, 447, 248),
+    "codegen": Kind((5.0, 10.0), 600.0, 11, 4, 100, 466, 247),
+    "roleplay": Kind((6.0,), 1200.0, 10, 5, 150, 600, 251),
+    "reasoning": Kind((4.0,), 1200.0, 23, 1, 100, 934, 1448),
+}
+"""As the training runs state them; ``general-lite`` and ``reasoning-lite`` send fewer (18 stages
+that give their rate)."""
+
+LITE_RATES = {"general": (2.5, 6.0), "reasoning": (1.0,)}
+
+ASSUMED_RATE = "rate of other runs of that name"
+ASSUMED_LENGTH = "template tokens as other runs counted them"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One measured stage of the second file, and what each simulator said of it, in ms."""
+
+    line: int
+    experiment: str
+    workload: str
+    stage: int
+    gpu: str
+    model: str
+    tp: int
+    max_num_batched_tokens: int
+    measured: Mapping[str, frozenset[float]]
+    predicted: Mapping[str, Mapping[str, float]]
+
+    @property
+    def kind(self) -> str:
+        """The workload that the experiment's name says; its column is wrong in places."""
+        return next(kind for kind in KINDS if kind in self.experiment)
+
+    @property
+    def rates_req_s(self) -> tuple[float, ...]:
+        """Rates of the experiment's stages."""
+        lite = "lite" in self.experiment
+        return LITE_RATES[self.kind] if lite else KINDS[self.kind].rates_req_s
+
+
+def read(folder: Path) -> list[Case]:
+    """Returns the training stages of the first file, then the other stages of the second."""
+    return [case for case, _ in _judged(folder) if case is not None]
+
+
+def dropped(folder: Path) -> dict[str, int]:
+    """Returns reason -> rows (first file) or stages (second file) that are no cases."""
+    return dict(Counter(reason for case, reason in _judged(folder) if case is None))
+
+
+def rows(folder: Path) -> int:
+    """Returns how many rows and stages there are to judge."""
+    return sum(1 for _ in _training_rows(folder)) + len(stages(folder))
+
+
+def peers(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns row -> simulator -> metric -> predicted milliseconds, for the rows of ``read``.
+
+    TPOT is made of TTFT and E2EL as everywhere; a simulator that appears in several versions of
+    the source has the prediction that stands last.
+    """
+    by_e2e = {round(_only(s.measured["e2e_mean"]), 2): s for s in stages(folder) if _agrees(s)}
+    found = {}
+    for case in read(folder):
+        stage = by_e2e.get(round(case.measured["mean_e2el_ms"], 2))
+        if stage is not None:
+            output = KINDS[stage.kind].output_tokens
+            found[case.row] = {
+                name: _metrics(values, output) for name, values in stage.predicted.items()
+            }
+    return found
+
+
+# --- the first file ---------------------------------------------------------------------------
+
+
+def _judged(folder: Path) -> Iterator[tuple[Case | None, str]]:
+    """Yields for each row a case, or None and why it is none."""
+    seen = set()
+    for line, row in _training_rows(folder):
+        seen.add(round(float(row["e2e_ms"]), 2))
+        yield _training_case(line, row)
+    blocks = _kv_blocks(folder)
+    for stage in stages(folder):
+        if stage.stage < 0:
+            yield None, "stages pooled"
+        elif not _agrees(stage):
+            yield None, "two sources of one stage disagree"
+        elif (e2e := round(_only(stage.measured["e2e_mean"]), 2)) in seen:
+            yield None, "stands elsewhere already"
+        else:
+            seen.add(e2e)
+            yield _case(stage, blocks), ""
+
+
+def _training_rows(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    for line, row in _lines(folder / TRAINING):
+        if row["source"] == "blis_training_vllm_h100":
+            yield line, row
+
+
+def _training_case(line: int, row: Mapping[str, str]) -> tuple[Case | None, str]:
+    failed = float(row["n_fail"]) / (float(row["n_req"]) + float(row["n_fail"]))
+    if failed > 0.01:
+        return None, "requests failed in overload"
+    name = re.sub(r".*default_args/|/results/.*", "", row["source_url_or_repo_path"])
+    kind = KINDS[name.rsplit("-", 1)[-1]]
+    deployment = _deployment(row["model"], "H100", int(row["tp"]), row["max_num_batched_tokens"])
+    load = kind.prompts(int(row["isl"])).at_constant_rate(
+        float(row["requested_rate"]), kind.stage_s
+    )
+    measured = {
+        "mean_ttft_ms": float(row["ttft_ms_mean"]),
+        "median_ttft_ms": float(row["ttft_ms_p50"]),
+        "p90_ttft_ms": float(row["ttft_ms_p90"]),
+        "p99_ttft_ms": float(row["ttft_ms_p99"]),
+        "mean_e2el_ms": float(row["e2e_ms"]),
+        "median_e2el_ms": float(row["e2e_ms_p50"]),
+        "p90_e2el_ms": float(row["e2e_ms_p90"]),
+        "p99_e2el_ms": float(row["e2e_ms_p99"]),
+        "mean_tpot_ms": float(row["tpot_ms"]),
+    }
+    case = Case(
+        set="blis",
+        group=_group(deployment),
+        row=f"{TRAINING}:{line}",
+        deployment=deployment,
+        workload=load,
+        measured=measured,
+        tags={"load": "open loop", "workload": name.rsplit("-", 1)[-1]},
+    )
+    return case, ""
+
+
+def _kv_blocks(folder: Path) -> dict[tuple[str, int, int, int], int]:
+    """Returns (model, tp, token budget, output tokens) -> KV blocks of the server.
+
+    The source divides the printed tokens by 16, which is vLLM's count only where all layers keep
+    as much: models with windows have a block per kind of layer.
+    """
+    found = {}
+    for _, row in _lines(folder / TRAINING):
+        if row["total_kv_blocks"] and len({g.window for g in get_model(row["model"]).layers}) == 1:
+            key = (row["model"], int(row["tp"]), _whole(row["max_num_batched_tokens"]))
+            found[*key, int(row["osl"])] = _whole(row["total_kv_blocks"])
+    return found
+
+
+# --- the second file --------------------------------------------------------------------------
+
+
+@cache
+def stages(folder: Path) -> tuple[Stage, ...]:
+    """Returns the stages of the second file, in its order; its rows are a stage's single metrics."""
+    found: dict[tuple[str, str, int], Stage] = {}
+    for line, row in _lines(folder / PREDICTED):
+        key = (row["experiment"], row["workload"], int(row["stage_index"]))
+        if key not in found:
+            found[key] = Stage(
+                line=line,
+                experiment=row["experiment"],
+                workload=row["workload"],
+                stage=key[2],
+                gpu=row["hardware"],
+                model=row["model"],
+                tp=_whole(row["tp"]),
+                max_num_batched_tokens=_whole(row["max_num_batched_tokens"]),
+                measured={},
+                predicted={},
+            )
+        stage, metric = found[key], row["metric_name"]
+        values = stage.measured.get(metric, frozenset()) | {float(row["measured_ms"])}
+        of_peer = {**stage.predicted.get(row["simulator"], {}), metric: float(row["predicted_ms"])}
+        found[key] = replace(
+            stage,
+            measured={**stage.measured, metric: values},
+            predicted={**stage.predicted, row["simulator"]: of_peer},
+        )
+    return tuple(found.values())
+
+
+def _case(stage: Stage, blocks: Mapping[tuple[str, int, int, int], int]) -> Case:
+    kind = KINDS[stage.kind]
+    key = (stage.model, stage.tp, stage.max_num_batched_tokens, kind.output_tokens)
+    deployment = _deployment(stage.model, stage.gpu, stage.tp, str(stage.max_num_batched_tokens))
+    deployment = replace(deployment, num_gpu_blocks_override=blocks.get(key))
+    values = {name: _only(v) for name, v in stage.measured.items()}
+    return Case(
+        set="blis",
+        group=_group(deployment),
+        row=f"{PREDICTED}:{stage.line}",
+        deployment=deployment,
+        workload=kind.prompts().at_constant_rate(stage.rates_req_s[stage.stage], kind.stage_s),
+        measured=_metrics(values, kind.output_tokens),
+        assumed=(ASSUMED_RATE, ASSUMED_LENGTH),
+        tags={"load": "open loop", "workload": stage.kind},
+    )
+
+
+def _metrics(values: Mapping[str, float], output_tokens: int) -> dict[str, float]:
+    """Returns the source's milliseconds under the simulator's names; its ITL counts SSE chunks."""
+    metrics = {}
+    for name, value in values.items():
+        kind, statistic = name.split("_")
+        if kind != "itl":
+            metrics[f"{statistic}_{'e2el' if kind == 'e2e' else kind}_ms"] = value
+    decode_ms = metrics["mean_e2el_ms"] - metrics["mean_ttft_ms"]
+    return metrics | {"mean_tpot_ms": decode_ms / (output_tokens - 1)}
+
+
+def _agrees(stage: Stage) -> bool:
+    """Whether the versions of the source differ by roundings only."""
+    return all(max(v) <= 1.001 * min(v) for v in stage.measured.values())
+
+
+def _only(values: frozenset[float]) -> float:
+    return max(values)
+
+
+# --- both -------------------------------------------------------------------------------------
+
+
+def _deployment(model: str, gpu: str, tp: int, budget: str) -> Deployment:
+    return Deployment(
+        model=model,
+        gpu=GPUS[gpu],
+        backend="vllm",
+        backend_version=VERSION,
+        tensor_parallel_size=tp,
+        max_model_len=MAX_MODEL_LEN,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=_whole(budget),
+    )
+
+
+def _group(deployment: Deployment) -> str:
+    model = deployment.model.rsplit("/", 1)[-1]
+    return f"{model} tp{deployment.tensor_parallel_size} {deployment.gpu} vllm"
+
+
+def _whole(cell: str) -> int:
+    return int(float(cell))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields (line number, row) of a CSV file, the first row on line 2."""
+    with gzip.open(path, "rt", newline="") as lines:
+        yield from enumerate(csv.DictReader(lines), start=2)
