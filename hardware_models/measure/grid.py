@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -97,7 +98,17 @@ def plan(
             raise unknown_name("op", name, families(), where="--ops")
     wanted = [(f, axes) for f, products in grid.items() for axes in products if not ops or f in ops]
     cases = [case for family, axes in wanted for case in _cases(family, axes, dtypes)]
-    return sorted(dict.fromkeys(cases), key=lambda case: case.rank)
+    return _in_turns(dict.fromkeys(cases))
+
+
+def _in_turns(cases: Iterable[Case]) -> list[Case]:
+    """Returns the cases by rank; of one rank, families take turns."""
+    turns: Counter[tuple[str, int]] = Counter()
+    placed = []
+    for case in cases:
+        placed.append((case.rank, turns[case.family, case.rank], case))
+        turns[case.family, case.rank] += 1
+    return [case for *_, case in sorted(placed, key=lambda place: place[:2])]
 
 
 def _cases(family: str, axes: Mapping[str, Any], dtypes: Sequence[str]) -> Iterable[Case]:

@@ -137,6 +137,11 @@ def test_a_run_cut_short_still_spans_the_grid() -> None:
     assert {case.values for case in first} == {(*site, e) for site in sites for e in (1, max(m))}
 
 
+def test_families_take_turns() -> None:
+    cases = plan(read_grid("standard"))
+    assert {case.family for case in cases[: len(families())]} == set(families())
+
+
 def test_a_limit_on_a_product_leaves_out_what_is_beyond_it(tmp_path: Path) -> None:
     grid = tmp_path / "grid.yaml"
     grid.write_text(
@@ -558,3 +563,12 @@ def test_products_of_axes_are_all_there(tmp_path: Path) -> None:
     grid.write_text("copy: [{op: [read], bytes: [4, 8]}, {op: [write], bytes: [4]}]")
     found = {case.values for case in plan(read_grid(str(grid)))}
     assert found == {*product(["read"], [4, 8]), ("write", 4)}
+
+
+def test_the_format_is_documented_column_by_column() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "kernel-tables.md").read_text()
+    words = set(text.replace("`", " ").replace(":", " ").replace(";", " ").split())
+    for family in families():
+        assert family in words or f"{family}.csv" in words
+        if family not in FOR_PEOPLE:
+            assert set(OWN_FAMILY_KEYS[family]) <= words, family

@@ -15,7 +15,7 @@ from cyclopts.types import NonNegativeFloat, PositiveInt
 from dynosim.flags import Debug, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.case import Case
-from dynosim.hardware_models.measure.compare import Ratio, compare
+from dynosim.hardware_models.measure.compare import compare
 from dynosim.hardware_models.measure.grid import plan, read_grid
 from dynosim.hardware_models.measure.ledger import Ledger
 from dynosim.hardware_models.measure.model_grid import for_model
@@ -154,7 +154,7 @@ def calibrate_measure_command(
     write_tables(ledger, ledger.path.parent, unreached)
     print("\n".join(_report(ledger, unreached)))
     if with_shipped:
-        print("\n" + _comparison(compare(ledger)))
+        print("\n" + _comparison(ledger))
 
 
 def _finished(out: Path | None) -> Ledger:
@@ -250,14 +250,21 @@ def _report(ledger: Ledger, unreached: int) -> list[str]:
     folder = ledger.path.parent
     gpu = known_gpu(ledger.origin)
     use = f"--gpu {gpu} --kernel-tables {folder}" if gpu else f"--gpu {folder / CARD}"
-    return [*lines, f"Use them: dynosim simulate {use} ..."]
+    if gpu or (folder / CARD).is_file():
+        return [*lines, f"Use them: dynosim simulate {use} ..."]
+    return [*lines, "No card of this device yet: that needs a matrix product and a copy"]
 
 
 def _skip(skip: dict[str, Any]) -> str:
     return f"Not measured: {skip['shapes']} of {skip['family']}, {skip['reason']}"
 
 
-def _comparison(ratios: list[Ratio]) -> str:
+def _comparison(ledger: Ledger) -> str:
+    """Returns the ratios as a table; without shipped tables, that (the tables are written)."""
+    try:
+        ratios = compare(ledger)
+    except UserError as error:
+        return f"Nothing to compare with: {error.message}"
     header = ("measured / shipped", "dtype", "backend", "shapes", "median", "p10", "p90")
     rows = [
         [
