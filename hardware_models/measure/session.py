@@ -38,13 +38,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run did: shapes measured now and before, skipped, and not reached in time."""
+    """What a run did, in shapes: tried now, found in the ledger, without seconds (of both), and
+    not reached within the time or before Ctrl-C."""
 
-    measured: int
+    tried: int
     resumed: int
-    skipped: dict[Case, str]
-    unreached: tuple[Case, ...]
+    skipped: int
+    unreached: int
     spent_s: float
+    interrupted: bool
 
 
 def measure(
@@ -58,13 +60,39 @@ def measure(
 ) -> Summary:
     """Measures the cases that ``ledger`` lacks, in order, until the budget is spent.
 
-    Raises UserError where the device stops answering; what was measured is in the ledger.
+    Ctrl-C ends it as the budget does. Raises UserError where the device stops answering; what was
+    measured is in the ledger.
     """
+    start, before = now(), len(ledger.outcomes.keys() & set(cases))
+    interrupted = False
+    try:
+        _go_through(cases, bench, ledger, limits, now, watch)
+    except KeyboardInterrupt:
+        interrupted = True
+    done = [case for case in cases if case in ledger.outcomes]
+    timed = [case for case in done if isinstance(ledger.outcomes[case], Timing)]
+    return Summary(
+        tried=len(done) - before,
+        resumed=before,
+        skipped=len(done) - len(timed),
+        unreached=len(cases) - len(done),
+        spent_s=now() - start,
+        interrupted=interrupted,
+    )
+
+
+def _go_through(
+    cases: Sequence[Case],
+    bench: Bench,
+    ledger: Ledger,
+    limits: Limits,
+    now: Clock,
+    watch: Callable[[Progress], None],
+) -> None:
     start = now()
     todo = [case for case in cases if case not in ledger.outcomes]
     minder = _Minder(bench, ledger, limits, now, probe=_probe(cases))
-    reached = 0
-    for case in todo:
+    for reached, case in enumerate(todo):
         spent = now() - start
         if spent >= limits.budget_s:
             break
@@ -73,16 +101,8 @@ def measure(
         minder.mind()
         ledger.record(case, _outcome(case, bench, limits.rules, now))
         _check_device(case, bench, ledger)
-        reached += 1
-    if reached:
+    if todo:
         minder.mind(last=True)
-    return Summary(
-        measured=sum(isinstance(ledger.outcomes[c], Timing) for c in todo[:reached]),
-        resumed=len(cases) - len(todo),
-        skipped={c: why for c, why in ledger.skips().items() if c in set(cases)},
-        unreached=tuple(todo[reached:]),
-        spent_s=now() - start,
-    )
 
 
 def _left_s(spent_s: float, reached: int, total: int, budget_s: float) -> float:

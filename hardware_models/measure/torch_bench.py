@@ -40,7 +40,6 @@ class TorchBench:
         found: dict[str, Any] = {
             "device": device_name(self.lab),
             "torch": str(torch.__version__),
-            "python": platform.python_version(),
             "activations": self.lab.wide,
             "launch": "graph" if self.stopwatch.graphs else "eager",
         }

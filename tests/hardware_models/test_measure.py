@@ -75,7 +75,7 @@ class FakeBench:
 
     def _sample(self, takes: Any) -> Any:
         def sample() -> float:
-            if isinstance(takes, Exception):
+            if isinstance(takes, BaseException):
                 raise takes
             self.clock.now_s += takes
             return float(takes)
@@ -356,11 +356,10 @@ def test_a_run_resumes_with_what_the_ledger_lacks(tmp_path: Path) -> None:
     cases = gemms(1, 2, 4, 8)
     first = FakeBench(Clock(), gemm=1.0)
     _, summary = run(tmp_path, first, cases, budget_s=15.0)
-    assert summary.measured == 1 + 1
-    assert summary.unreached == tuple(cases[2:])
+    assert (summary.tried, summary.unreached) == (2, 2)
     second = FakeBench(Clock(), gemm=1.0)
     ledger, summary = run(tmp_path, second, cases)
-    assert (summary.resumed, summary.measured, summary.unreached) == (2, 2, ())
+    assert (summary.resumed, summary.tried, summary.unreached) == (2, 2, 0)
     assert set(ledger.timings("gemm")) == set(cases)
 
 
@@ -377,12 +376,13 @@ def test_what_cannot_be_measured_is_said_and_not_tried_again(tmp_path: Path) -> 
     )
     cases = [*gemms(1), Case("nccl", ("all_reduce", "half", 2, 1024))]
     ledger, summary = run(tmp_path, bench, cases)
-    assert sorted(summary.skipped.values()) == ["fake: RuntimeError: out of memory", "needs 2 GPUs"]
+    reasons = sorted(ledger.skips().values())
+    assert reasons == ["fake: RuntimeError: out of memory", "needs 2 GPUs"]
     assert not ledger.timings("gemm")
     asked = len(bench.asked)
     _, summary = run(tmp_path, bench, cases)
     assert len(bench.asked) == asked
-    assert len(summary.skipped) == 2
+    assert summary.skipped == 2
 
 
 def test_a_device_that_stops_answering_ends_the_run_with_all_before_kept(tmp_path: Path) -> None:
@@ -393,8 +393,16 @@ def test_a_device_that_stops_answering_ends_the_run_with_all_before_kept(tmp_pat
         run(tmp_path, bench, cases)
     bench.well = True
     ledger, summary = run(tmp_path, bench, cases)
-    assert (summary.resumed, summary.measured) == (2, 1)
+    assert (summary.resumed, summary.tried) == (2, 1)
     assert set(ledger.timings("gemm")) == set(gemms(1, 2))
+
+
+def test_ctrl_c_ends_a_run_as_the_budget_does(tmp_path: Path) -> None:
+    bench = FakeBench(Clock(), elementwise=KeyboardInterrupt())
+    cases = [*gemms(1), Case("elementwise", (2, 1)), *gemms(2)]
+    ledger, summary = run(tmp_path, bench, cases)
+    assert (summary.interrupted, summary.tried, summary.unreached) == (True, 1, 2)
+    assert list(ledger.outcomes) == gemms(1)
 
 
 def test_clock_and_temperature_and_a_probe_are_kept_over_the_run(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeFloat, PositiveInt
 
+from dynosim.cli import EXIT_INTERRUPTED
 from dynosim.flags import Debug, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.case import Case
@@ -130,14 +131,14 @@ def calibrate_measure_command(
     with_shipped: Compare = False,
     quiet: Quiet = False,
     debug: Debug = False,
-) -> None:
+) -> int:
     """Measure the ops of a serving engine on the GPU (or CPU) at hand.
 
     Each finished shape is kept at once: a run that is killed goes on where it was. The folder is
     for --kernel-tables of the other commands; docs/kernel-tables.md tells its format.
     """
     if budget_s == 0.0:
-        ledger, unreached = _finished(out), 0
+        ledger, unreached, interrupted = _finished(out), 0, False
     else:
         bench = TorchBench(device, graphs=cuda_graphs, threads=threads, wide=_wide(dtypes))
         try:
@@ -149,12 +150,13 @@ def calibrate_measure_command(
             ledger, summary = _measured(cases, bench, folder, budget_s, quiet)
         finally:
             bench.close()
-        unreached = len(summary.unreached)
+        unreached, interrupted = summary.unreached, summary.interrupted
         print_note(_ending(summary), quiet=quiet)
     write_tables(ledger, ledger.path.parent, unreached)
     print("\n".join(_report(ledger, unreached)))
     if with_shipped:
         print("\n" + _comparison(ledger))
+    return EXIT_INTERRUPTED if interrupted else 0
 
 
 def _finished(out: Path | None) -> Ledger:
@@ -217,13 +219,14 @@ def _watching(quiet: bool) -> Iterator[Callable[[Progress], None]]:
 
 
 def _ending(summary: Summary) -> str:
-    words = [f"{summary.measured} shapes measured in {summary.spent_s:.0f} s"]
+    ending = "interrupted: " if summary.interrupted else ""
+    words = [f"{ending}{summary.tried} shapes tried in {summary.spent_s:.0f} s"]
     if summary.resumed:
         words.append(f"{summary.resumed} were in the ledger")
     if summary.skipped:
-        words.append(f"{len(summary.skipped)} cannot be measured here")
+        words.append(f"{summary.skipped} cannot be measured here")
     if summary.unreached:
-        words.append(f"{len(summary.unreached)} not reached: run the command again for those")
+        words.append(f"{summary.unreached} not reached: run the command again for those")
     return "; ".join(words)
 
 
