@@ -52,16 +52,13 @@ def mixed_attention(
     return Priced(None, OpSource(NAME, source, detail))
 
 
-def _own(
-    gpu: Gpu, backend: str, attention: tuple[Attention, ...]
-) -> Priced[MeasuredMix] | None:
+def _own(gpu: Gpu, backend: str, attention: tuple[Attention, ...]) -> Priced[MeasuredMix] | None:
     if not gpu.own_tables:
         return None
     from dynosim.hardware_models.timing.own_source import own_source
 
-    own = own_source(gpu, backend)
     try:
-        return own.mixed_attention(attention) if own is not None else None
+        return own_source(gpu, backend).mixed_attention(attention)
     except MissingTable:
         return None
 

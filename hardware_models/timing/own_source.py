@@ -115,9 +115,11 @@ class OwnSource:
         return OpSource(name, "measured" if home else "transferred", detail)
 
 
-def own_source(gpu: Gpu, backend: str) -> OwnSource | None:
-    """Returns the source of the GPU's own tables, None where the user named none."""
-    return OwnSource(gpu, own_tables(gpu.own_tables), backend) if gpu.own_tables else None
+def own_source(gpu: Gpu, backend: str) -> OwnSource:
+    """Returns the source of the GPU's own tables; ValueError where the user named none."""
+    if gpu.own_tables is None:
+        raise ValueError(f"{gpu.key} has no own tables")
+    return OwnSource(gpu, own_tables(gpu.own_tables), backend)
 
 
 @lru_cache(maxsize=64)

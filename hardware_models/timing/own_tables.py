@@ -132,17 +132,17 @@ def own_table(folder: str, family: str) -> OpTable:
 
 def _read_columns(path: Path, keys: tuple[str, ...]) -> tuple[list[AnyArray], AnyArray]:
     """Returns the key columns in the order of ``keys``, and the latencies in seconds."""
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as lines:
-        table = csv.reader(lines)
-        header = next(table, [])
-        if sorted(header) != sorted((*keys, LATENCY)):
-            raise UserError(
-                f"columns {', '.join(header)}",
-                where=f"{path}:1",
-                hint=f"expected: {', '.join((*keys, LATENCY))}",
-            )
-        rows = list(_cells(table, len(header), path))
+    text = path.read_bytes()
+    text = gzip.decompress(text) if path.suffix == ".gz" else text
+    table = csv.reader(text.decode().splitlines())
+    header = next(table, [])
+    if sorted(header) != sorted((*keys, LATENCY)):
+        raise UserError(
+            f"columns {', '.join(header)}",
+            where=f"{path}:1",
+            hint=f"expected: {', '.join((*keys, LATENCY))}",
+        )
+    rows = list(_cells(table, len(header), path))
     if not rows:
         raise UserError("no rows", where=str(path))
     cells = dict(zip(header, zip(*rows, strict=True), strict=True))
