@@ -32,6 +32,10 @@ SOURCES = (TRAINING, PREDICTED)
 VERSION = "0.15.1"
 MAX_MODEL_LEN = 4096
 MAX_NUM_SEQS = 128
+TOP_P = ("Llama-3.1-", "Llama-2-", "Llama-4-", "Yi-34B")
+"""Checkpoints whose generation_config.json asks for top_p, which vLLM takes as default of requests
+that say nothing (they did not); CodeLlama's and Mistral's files ask for nothing."""
+
 FAILED_SHARE = 0.01
 """A stage that lost more of its requests does not tell how long they would have taken."""
 GPUS = {"H100": "h100_sxm", "A100-80GB": "a100_sxm", "L40S": "l40s"}
@@ -307,4 +311,5 @@ def _deployment(model: str, gpu: str, tp: int, budget: int) -> Deployment:
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=MAX_NUM_SEQS,
         max_num_batched_tokens=budget,
+        sampling="top_p" if any(name in model for name in TOP_P) else "greedy",
     )

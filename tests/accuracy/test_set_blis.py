@@ -90,7 +90,7 @@ def test_peers_predicted_the_same_rows(shared_data: Path, cases: dict[str, Case]
     peers = blis.peers(shared_data)
     assert peers.keys() <= cases.keys()
     assert len(peers) >= 55
-    of_row = peers["blis_vllm_h100.csv.gz:14"]
+    of_row = peers["blis_vllm_h100.csv.gz:16"]
     assert "blis-roofline" in of_row
     assert of_row["blis-roofline"].keys() <= {
         f"{s}_{m}_ms" for s in ("mean", "p90", "p99") for m in ("ttft", "e2el", "tpot")
