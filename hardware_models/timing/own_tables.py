@@ -36,14 +36,20 @@ OWN_FAMILY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("num_key_value_heads", "num_heads"),
             *("chunk_tokens", "prefix_tokens", "num_decode", "kv_tokens"),
         ),
+        "uneven_decode": (
+            *("attn_dtype", "kv_cache_dtype", "head_dim", "window_size"),
+            *("num_key_value_heads", "num_heads", "num_decode", "mean_tokens", "longest_tokens"),
+        ),
     }
 )
-"""Key columns per family: those of the shipped tables, and two more.
+"""Key columns per family: those of the shipped tables, and three more.
 
 ``elementwise`` is one memory-bound kernel (norm, activation, rotary embedding, sampler) that moves
 ``bytes_per_token``. ``batch_attention`` is the attention of one layer over a whole batch: one chunk
 of ``chunk_tokens`` behind ``prefix_tokens`` and ``num_decode`` sequences of ``kv_tokens`` each; 0
 where a part is absent. It stands in for ``context_attention`` and ``generation_attention``.
+``uneven_decode`` is decode attention of sequences of unequal context: some are ``longest_tokens``
+long, all of them ``mean_tokens`` on average.
 """
 
 _WORDS = ("op", "launch", "distribution", "comm_backend", "phase")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from dynosim.hardware_models.timing.columns import column
 from dynosim.hardware_models.timing.ops import Elementwise
 from dynosim.hardware_models.timing.own_tables import own_table
 from dynosim.hardware_models.timing.step_timer import StepTimer
+from dynosim.sim.deployment import Deployment
+from dynosim.sim.simulate import simulate
+from dynosim.sim.workload.columns import Workload
 
 HEADER = "gpu: H100\nbackend: vllm\nversion: 0.19.0\ndevice: NVIDIA H100 80GB HBM3\nsource: me\n"
 GEMM = "gemm_dtype,n,k,m,latency_us\n"
@@ -161,3 +165,47 @@ def test_batches_of_another_shape_leave_attention_to_the_shipped_tables(tmp_path
         StepTimer.compile(resolve_engine(a)) for a in (args, engine(None, tensor_parallel_size=2))
     )
     assert own.step_s(300, 1, 1e-3, 44, 4096) == shipped.step_s(300, 1, 1e-3, 44, 4096)
+
+
+UNEVEN = "attn_dtype,kv_cache_dtype,head_dim,window_size,num_key_value_heads,num_heads,"
+UNEVEN += "num_decode,mean_tokens,longest_tokens,latency_us\n"
+
+
+def uneven(at: Path) -> str:
+    """16 and 64 sequences that take 5 and 20 us longer, the longest 1,000 tokens over the mean."""
+    lines = [UNEVEN]
+    for decodes, longer_us in ((16, 5.0), (64, 20.0)):
+        us = attention_us(0, 0, decodes, 1024) + longer_us
+        lines.append(f"{HEADS},{decodes},1024,2024,{us}\n")
+    return folder(at, batch_attention=batches(), uneven_decode="".join(lines))
+
+
+def test_unequal_contexts_add_to_decode_by_what_the_longest_has_beyond_the_mean(
+    tmp_path: Path,
+) -> None:
+    timer = StepTimer.compile(resolve_engine(engine(uneven(tmp_path))))
+    assert timer.uneven_s is not None
+    layers = 32
+    for decodes, us in ((1, 0.0), (8, 5.0), (16, 5.0), (40, 12.5), (64, 20.0), (200, 20.0)):
+        assert timer.uneven_s[decodes] == pytest.approx(layers * us * 1e-9), decodes
+    assert "uneven decode" in {s.name for s in timer.sources}
+
+
+def test_a_leap_over_unequal_contexts_is_its_steps(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = 40
+    load = Workload(
+        name="uneven",
+        arrival_s=np.sort(rng.uniform(0.0, 2.0, n)),
+        input_tokens=rng.integers(16, 3000, n),
+        output_tokens=rng.integers(2, 300, n),
+        prefix_ids=np.zeros(0, dtype=np.int64),
+        prefix_offsets=np.zeros(n + 1, dtype=np.int64),
+    )
+    deployment = Deployment(
+        model="meta-llama/Llama-3.1-8B", gpu="h100", kernel_tables=uneven(tmp_path)
+    )
+    leaps, steps = (simulate(deployment, load, leap=leap).result for leap in (True, False))
+    assert leaps.finish_s == pytest.approx(steps.finish_s, rel=1e-9)
+    even = simulate(replace(deployment, kernel_tables=None), load).result
+    assert not np.allclose(even.finish_s, leaps.finish_s)
