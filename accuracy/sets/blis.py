@@ -4,15 +4,13 @@ Two public repositories of inference-sim (BLIS, Apache-2.0) measured one server 
 in one or two stages of a constant rate, with 44 to 50 prompts repeated thousands of times. A case
 is a stage. Seven simulators' predictions for the same stages are in the second file: ``peers``.
 
-The first file says more of the stages that both have (training runs): flags, lengths as tokenised,
-KV blocks. What it lacks is taken from runs of the same name: the rates of a workload, and prompt
-lengths as the other runs' tokenizer counted them (28 tokens of chat template over the nominal ones).
+The first file says more of the stages that both have (training runs): flags, lengths as
+tokenised, KV blocks. What the second lacks is taken from runs of the same name: the rates of a
+workload, and 28 tokens of chat template over the nominal lengths.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,6 +19,8 @@ from functools import cache
 from pathlib import Path
 
 from dynosim.accuracy.case import Case
+from dynosim.accuracy.measured_rows import NoCase, Row, group_of
+from dynosim.accuracy.measured_rows import rows as rows_of
 from dynosim.accuracy.sets.repeated_prompts import RepeatedPrompts
 from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.sim.deployment import Deployment
@@ -32,6 +32,12 @@ SOURCES = (TRAINING, PREDICTED)
 VERSION = "0.15.1"
 MAX_MODEL_LEN = 4096
 MAX_NUM_SEQS = 128
+TOP_P = ("Llama-3.1-", "Llama-2-", "Llama-4-", "Yi-34B")
+"""Checkpoints whose generation_config.json asks for top_p, which vLLM takes as default of requests
+that say nothing (they did not); CodeLlama's and Mistral's files ask for nothing."""
+
+FAILED_SHARE = 0.01
+"""A stage that lost more of its requests does not tell how long they would have taken."""
 GPUS = {"H100": "h100_sxm", "A100-80GB": "a100_sxm", "L40S": "l40s"}
 
 TEMPLATE_TOKENS = 28
@@ -82,7 +88,7 @@ ASSUMED_LENGTH = "template tokens as other runs counted them"
 class Stage:
     """One measured stage of the second file, and what each simulator said of it, in ms."""
 
-    line: int
+    where: str
     experiment: str
     workload: str
     stage: int
@@ -97,6 +103,16 @@ class Stage:
     def kind(self) -> str:
         """The workload that the experiment's name says; its column is wrong in places."""
         return next(kind for kind in KINDS if kind in self.experiment)
+
+    @property
+    def e2e_ms(self) -> float:
+        """Mean latency, by which one stage is known under several names."""
+        return round(max(self.measured["e2e_mean"]), 2)
+
+    @property
+    def is_told_once(self) -> bool:
+        """Whether the versions of the source differ by roundings only."""
+        return all(max(v) <= 1.001 * min(v) for v in self.measured.values())
 
     @property
     def rates_req_s(self) -> tuple[float, ...]:
@@ -126,7 +142,7 @@ def peers(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     TPOT is made of TTFT and E2EL as everywhere; a simulator that appears in several versions of
     the source has the prediction that stands last.
     """
-    by_e2e = {round(_only(s.measured["e2e_mean"]), 2): s for s in stages(folder) if _agrees(s)}
+    by_e2e = {stage.e2e_ms: stage for stage in stages(folder) if stage.is_told_once}
     found = {}
     for case in read(folder):
         stage = by_e2e.get(round(case.measured["mean_e2el_ms"], 2))
@@ -140,63 +156,63 @@ def peers(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
 
 # --- the first file ---------------------------------------------------------------------------
 
+TRAINING_METRICS = {
+    "mean_ttft_ms": "ttft_ms_mean",
+    "median_ttft_ms": "ttft_ms_p50",
+    "p90_ttft_ms": "ttft_ms_p90",
+    "p99_ttft_ms": "ttft_ms_p99",
+    "mean_e2el_ms": "e2e_ms",
+    "median_e2el_ms": "e2e_ms_p50",
+    "p90_e2el_ms": "e2e_ms_p90",
+    "p99_e2el_ms": "e2e_ms_p99",
+    "mean_tpot_ms": "tpot_ms",
+}
+
 
 def _judged(folder: Path) -> Iterator[tuple[Case | None, str]]:
     """Yields for each row a case, or None and why it is none."""
     seen = set()
-    for line, row in _training_rows(folder):
-        seen.add(round(float(row["e2e_ms"]), 2))
-        yield _training_case(line, row)
+    for row in _training_rows(folder):
+        seen.add(round(row.number("e2e_ms"), 2))
+        try:
+            yield _training_case(row), ""
+        except NoCase as reason:
+            yield None, str(reason)
     blocks = _kv_blocks(folder)
     for stage in stages(folder):
-        if stage.stage < 0:
-            yield None, "stages pooled"
-        elif not _agrees(stage):
-            yield None, "two sources of one stage disagree"
-        elif (e2e := round(_only(stage.measured["e2e_mean"]), 2)) in seen:
-            yield None, "stands elsewhere already"
-        else:
-            seen.add(e2e)
-            yield _case(stage, blocks), ""
+        try:
+            yield _case(stage, blocks, seen), ""
+            seen.add(stage.e2e_ms)
+        except NoCase as reason:
+            yield None, str(reason)
 
 
-def _training_rows(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    for line, row in _lines(folder / TRAINING):
-        if row["source"] == "blis_training_vllm_h100":
-            yield line, row
+def _training_rows(folder: Path) -> Iterator[Row]:
+    for row in rows_of(folder / TRAINING):
+        if row.text("source") == "blis_training_vllm_h100":
+            yield row
 
 
-def _training_case(line: int, row: Mapping[str, str]) -> tuple[Case | None, str]:
-    failed = float(row["n_fail"]) / (float(row["n_req"]) + float(row["n_fail"]))
-    if failed > 0.01:
-        return None, "requests failed in overload"
-    name = re.sub(r".*default_args/|/results/.*", "", row["source_url_or_repo_path"])
-    kind = KINDS[name.rsplit("-", 1)[-1]]
-    deployment = _deployment(row["model"], "H100", int(row["tp"]), row["max_num_batched_tokens"])
-    load = kind.prompts(int(row["isl"])).at_constant_rate(
-        float(row["requested_rate"]), kind.stage_s
+def _training_case(row: Row) -> Case:
+    failed = row.number("n_fail") / (row.number("n_req") + row.number("n_fail"))
+    if failed > FAILED_SHARE:
+        raise NoCase("requests failed in overload")
+    name = re.sub(r".*default_args/|/results/.*", "", row.text("source_url_or_repo_path"))
+    workload = name.rsplit("-", 1)[-1]
+    kind = KINDS[workload]
+    deployment = _deployment(
+        row.text("model"), "H100", row.integer("tp"), row.integer("max_num_batched_tokens")
     )
-    measured = {
-        "mean_ttft_ms": float(row["ttft_ms_mean"]),
-        "median_ttft_ms": float(row["ttft_ms_p50"]),
-        "p90_ttft_ms": float(row["ttft_ms_p90"]),
-        "p99_ttft_ms": float(row["ttft_ms_p99"]),
-        "mean_e2el_ms": float(row["e2e_ms"]),
-        "median_e2el_ms": float(row["e2e_ms_p50"]),
-        "p90_e2el_ms": float(row["e2e_ms_p90"]),
-        "p99_e2el_ms": float(row["e2e_ms_p99"]),
-        "mean_tpot_ms": float(row["tpot_ms"]),
-    }
-    case = Case(
+    prompts = kind.prompts(row.integer("isl"))
+    return Case(
         set="blis",
-        group=_group(deployment),
-        row=f"{TRAINING}:{line}",
+        group=group_of(deployment),
+        row=row.where,
         deployment=deployment,
-        workload=load,
-        measured=measured,
-        tags={"load": "open loop", "workload": name.rsplit("-", 1)[-1]},
+        workload=prompts.at_constant_rate(row.number("requested_rate"), kind.stage_s),
+        measured=row.measured(TRAINING_METRICS),
+        tags={"load": "open loop", "workload": workload},
     )
-    return case, ""
 
 
 def _kv_blocks(folder: Path) -> dict[tuple[str, int, int, int], int]:
@@ -206,10 +222,11 @@ def _kv_blocks(folder: Path) -> dict[tuple[str, int, int, int], int]:
     as much: models with windows have a block per kind of layer.
     """
     found = {}
-    for _, row in _lines(folder / TRAINING):
-        if row["total_kv_blocks"] and len({g.window for g in get_model(row["model"]).layers}) == 1:
-            key = (row["model"], int(row["tp"]), _whole(row["max_num_batched_tokens"]))
-            found[*key, int(row["osl"])] = _whole(row["total_kv_blocks"])
+    for row in rows_of(folder / TRAINING):
+        model = row.text("model")
+        if row.text("total_kv_blocks") and len({g.window for g in get_model(model).layers}) == 1:
+            key = (model, row.integer("tp"), row.integer("max_num_batched_tokens"))
+            found[*key, row.integer("osl")] = row.integer("total_kv_blocks")
     return found
 
 
@@ -218,44 +235,53 @@ def _kv_blocks(folder: Path) -> dict[tuple[str, int, int, int], int]:
 
 @cache
 def stages(folder: Path) -> tuple[Stage, ...]:
-    """Returns the stages of the second file, in its order; its rows are a stage's single metrics."""
+    """Returns the stages of the second file, in its order; a row is one metric of a stage."""
     found: dict[tuple[str, str, int], Stage] = {}
-    for line, row in _lines(folder / PREDICTED):
-        key = (row["experiment"], row["workload"], int(row["stage_index"]))
-        if key not in found:
-            found[key] = Stage(
-                line=line,
-                experiment=row["experiment"],
-                workload=row["workload"],
-                stage=key[2],
-                gpu=row["hardware"],
-                model=row["model"],
-                tp=_whole(row["tp"]),
-                max_num_batched_tokens=_whole(row["max_num_batched_tokens"]),
-                measured={},
-                predicted={},
-            )
-        stage, metric = found[key], row["metric_name"]
-        values = stage.measured.get(metric, frozenset()) | {float(row["measured_ms"])}
-        of_peer = {**stage.predicted.get(row["simulator"], {}), metric: float(row["predicted_ms"])}
+    for row in rows_of(folder / PREDICTED):
+        key = (row.text("experiment"), row.text("workload"), row.integer("stage_index"))
+        stage = found.get(key) or _new_stage(row)
+        metric, peer = row.text("metric_name"), row.text("simulator")
+        values = stage.measured.get(metric, frozenset()) | {row.number("measured_ms")}
+        of_peer = {**stage.predicted.get(peer, {}), metric: row.number("predicted_ms")}
         found[key] = replace(
             stage,
             measured={**stage.measured, metric: values},
-            predicted={**stage.predicted, row["simulator"]: of_peer},
+            predicted={**stage.predicted, peer: of_peer},
         )
     return tuple(found.values())
 
 
-def _case(stage: Stage, blocks: Mapping[tuple[str, int, int, int], int]) -> Case:
+def _new_stage(row: Row) -> Stage:
+    return Stage(
+        where=row.where,
+        experiment=row.text("experiment"),
+        workload=row.text("workload"),
+        stage=row.integer("stage_index"),
+        gpu=row.text("hardware"),
+        model=row.text("model"),
+        tp=row.integer("tp"),
+        max_num_batched_tokens=row.integer("max_num_batched_tokens"),
+        measured={},
+        predicted={},
+    )
+
+
+def _case(stage: Stage, blocks: Mapping[tuple[str, int, int, int], int], seen: set[float]) -> Case:
+    if stage.stage < 0:
+        raise NoCase("stages pooled")
+    if not stage.is_told_once:
+        raise NoCase("two sources of one stage disagree")
+    if stage.e2e_ms in seen:
+        raise NoCase("stands elsewhere already")
     kind = KINDS[stage.kind]
     key = (stage.model, stage.tp, stage.max_num_batched_tokens, kind.output_tokens)
-    deployment = _deployment(stage.model, stage.gpu, stage.tp, str(stage.max_num_batched_tokens))
+    deployment = _deployment(stage.model, stage.gpu, stage.tp, stage.max_num_batched_tokens)
     deployment = replace(deployment, num_gpu_blocks_override=blocks.get(key))
-    values = {name: _only(v) for name, v in stage.measured.items()}
+    values = {name: max(found) for name, found in stage.measured.items()}
     return Case(
         set="blis",
-        group=_group(deployment),
-        row=f"{PREDICTED}:{stage.line}",
+        group=group_of(deployment),
+        row=stage.where,
         deployment=deployment,
         workload=kind.prompts().at_constant_rate(stage.rates_req_s[stage.stage], kind.stage_s),
         measured=_metrics(values, kind.output_tokens),
@@ -275,19 +301,7 @@ def _metrics(values: Mapping[str, float], output_tokens: int) -> dict[str, float
     return metrics | {"mean_tpot_ms": decode_ms / (output_tokens - 1)}
 
 
-def _agrees(stage: Stage) -> bool:
-    """Whether the versions of the source differ by roundings only."""
-    return all(max(v) <= 1.001 * min(v) for v in stage.measured.values())
-
-
-def _only(values: frozenset[float]) -> float:
-    return max(values)
-
-
-# --- both -------------------------------------------------------------------------------------
-
-
-def _deployment(model: str, gpu: str, tp: int, budget: str) -> Deployment:
+def _deployment(model: str, gpu: str, tp: int, budget: int) -> Deployment:
     return Deployment(
         model=model,
         gpu=GPUS[gpu],
@@ -296,20 +310,6 @@ def _deployment(model: str, gpu: str, tp: int, budget: str) -> Deployment:
         tensor_parallel_size=tp,
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=MAX_NUM_SEQS,
-        max_num_batched_tokens=_whole(budget),
+        max_num_batched_tokens=budget,
+        sampling="top_p" if any(name in model for name in TOP_P) else "greedy",
     )
-
-
-def _group(deployment: Deployment) -> str:
-    model = deployment.model.rsplit("/", 1)[-1]
-    return f"{model} tp{deployment.tensor_parallel_size} {deployment.gpu} vllm"
-
-
-def _whole(cell: str) -> int:
-    return int(float(cell))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields (line number, row) of a CSV file, the first row on line 2."""
-    with gzip.open(path, "rt", newline="") as lines:
-        yield from enumerate(csv.DictReader(lines), start=2)

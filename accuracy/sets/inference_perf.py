@@ -8,13 +8,11 @@ throughput only.
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from dynosim.accuracy import measured_rows
 from dynosim.accuracy.case import Case
+from dynosim.accuracy.measured_rows import NoCase, Row, group_of
 from dynosim.accuracy.sets.repeated_prompts import RepeatedPrompts
 from dynosim.sim.deployment import Deployment
 
@@ -28,67 +26,59 @@ KEPT_UP = 0.98
 
 LEFT_OUT = {"vllm+eagle": "speculative decoding", "vllm+v0_engine": "V0 engine"}
 
+STEADY = {"mean_tpot_ms": "tpot_ms", "request_throughput": "req_s"}
+LATENCIES = {
+    "mean_ttft_ms": "ttft_ms_mean",
+    "median_ttft_ms": "ttft_ms_p50",
+    "p99_ttft_ms": "ttft_ms_p99",
+    "mean_e2el_ms": "e2e_ms",
+    "p99_e2el_ms": "e2e_ms_p99",
+}
+
 
 def read(folder: Path) -> list[Case]:
     """Returns a case a row, but for :data:`LEFT_OUT`."""
-    return [_case(line, row) for line, row in _rows(folder) if row["config"] not in LEFT_OUT]
+    return measured_rows.cases(folder / FILE, _case)
 
 
 def dropped(folder: Path) -> dict[str, int]:
     """Returns reason -> rows that are no cases."""
-    configs = (row["config"] for _, row in _rows(folder))
-    return dict(Counter(LEFT_OUT[config] for config in configs if config in LEFT_OUT))
+    return measured_rows.dropped(folder / FILE, _case)
 
 
-def _case(line: int, row: Mapping[str, str]) -> Case:
+def _case(row: Row) -> Case:
+    if row.text("config") in LEFT_OUT:
+        raise NoCase(LEFT_OUT[row.text("config")])
+    deployment, asked = _deployment(row), row.number("requested_rate")
     prompts = RepeatedPrompts(
         groups=10,
         prompts_per_group=10,
         system_tokens=SHARED_TOKENS,
-        prompt_tokens=int(row["isl"]),
-        output_tokens=int(row["osl"]),
+        prompt_tokens=row.integer("isl"),
+        output_tokens=row.integer("osl"),
     )
-    asked = float(row["requested_rate"])
+    overloaded = row.number("req_s") < KEPT_UP * asked
     return Case(
         set="inference_perf",
-        group="Llama-3.1-8B-Instruct tp1 h100_sxm vllm",
-        row=f"{FILE}:{line}",
-        deployment=_deployment(row),
+        group=group_of(deployment),
+        row=row.where,
+        deployment=deployment,
         workload=prompts.at_constant_rate(asked, STAGE_S),
-        measured=_measured(row, overloaded=float(row["req_s"]) < KEPT_UP * asked),
-        tags={"load": "open loop", "config": row["config"]},
+        measured=row.measured(STEADY if overloaded else STEADY | LATENCIES),
+        tags={"load": "open loop", "config": row.text("config")},
     )
 
 
-def _deployment(row: Mapping[str, str]) -> Deployment:
-    cached = row["config"] == "vllm+chunking_and_prefix_caching"
+def _deployment(row: Row) -> Deployment:
+    cached = row.text("config") == "vllm+chunking_and_prefix_caching"
     return Deployment(
-        model=row["model"],
+        model=row.text("model"),
         gpu="h100_sxm",
         backend="vllm",
-        backend_version=row["backend_version"],
+        backend_version=row.text("backend_version").removeprefix("v"),
         max_model_len=512,
-        max_num_seqs=int(float(row["max_batch"])),
+        max_num_seqs=row.integer("max_batch"),
         gpu_memory_utilization=0.9,
         enable_prefix_caching=cached,
         enable_chunked_prefill=cached,
     )
-
-
-def _measured(row: Mapping[str, str], *, overloaded: bool) -> dict[str, float]:
-    steady = {"mean_tpot_ms": float(row["tpot_ms"]), "request_throughput": float(row["req_s"])}
-    if overloaded:
-        return steady
-    return steady | {
-        "mean_ttft_ms": float(row["ttft_ms_mean"]),
-        "median_ttft_ms": float(row["ttft_ms_p50"]),
-        "p99_ttft_ms": float(row["ttft_ms_p99"]),
-        "mean_e2el_ms": float(row["e2e_ms"]),
-        "p99_e2el_ms": float(row["e2e_ms_p99"]),
-    }
-
-
-def _rows(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields (line number, row), the first row on line 2."""
-    with gzip.open(folder / FILE, "rt", newline="") as lines:
-        yield from enumerate(csv.DictReader(lines), start=2)

@@ -1,7 +1,7 @@
 """The load of inference-perf's shared-prefix generator: few prompts, each sent many times.
 
-A prompt is a system prompt that its group shares and a question of its own. The same list of prompts
-is sent round after round, so that all but the first round finds whole prompts in the prefix cache.
+A prompt is a system prompt that its group shares and a question of its own. The same prompts are
+sent round after round, so that all but the first round finds whole prompts in the prefix cache.
 """
 
 from __future__ import annotations

@@ -76,7 +76,6 @@ def prefill_curve(
     rows: OpTable, found: AttentionShape, shape: AttentionShape, measured_on: Gpu, gpu: Gpu
 ) -> PrefillCurve:
     """Returns the curve of ``shape`` on ``gpu`` from rows of ``found`` on ``measured_on``."""
-    rows, found = _of_as_many_heads(rows, found, shape)
     single = rows.select(batch_size=int(np.min(rows.axis("batch_size"))))
     tokens = single.column("isl").astype(np.float64)
     # Kernels on a GPU without 8-bit tensor cores multiply in 16 bits, whatever the cache holds.
@@ -93,22 +92,6 @@ def prefill_curve(
     return PrefillCurve.of(tokens, seconds, window=shape.window)
 
 
-def _of_as_many_heads(
-    rows: OpTable, found: AttentionShape, shape: AttentionShape
-) -> tuple[OpTable, AttentionShape]:
-    """Returns the rows of a batch that has as many KV heads in all as one prompt of ``shape``.
-
-    Heads are independent work, of one prompt or of several. The rows as they are where no such
-    batch was measured.
-    """
-    prompts, left = divmod(shape.kv_heads, found.kv_heads)
-    measured = [int(b) for b in rows.axis("batch_size")]
-    if shape.kind != "gqa" or left or prompts == 1 or prompts not in measured:
-        return rows, found
-    of_all = replace(found, kv_heads=shape.kv_heads, heads=found.heads * prompts)
-    return rows.select(batch_size=prompts), of_all
-
-
 def decode_grid(
     rows: OpTable, found: AttentionShape, shape: AttentionShape, measured_on: Gpu, gpu: Gpu
 ) -> DecodeGrid:
@@ -119,7 +102,8 @@ def decode_grid(
     )
     if shape.kind == "gqa" and found.kv_heads != shape.kv_heads:
         # One KV head of one sequence is one piece of work: twice the heads fill a GPU as twice the
-        # sequences do. Where both were measured the two agree (docs/attention-transfer.md).
+        # sequences do. Where both were measured they agree to 2-3 %
+        # (median; docs/vllm-runs.md), while time in proportion to heads is off by half and more.
         batch = grid.batch * (found.kv_heads / shape.kv_heads)
         heads = found.heads * shape.kv_heads // found.kv_heads
         grid = DecodeGrid(batch, grid.context, grid.seconds)

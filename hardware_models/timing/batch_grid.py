@@ -35,7 +35,8 @@ class BatchGrid:
         axes = [np.asarray(rows.axis(key), dtype=np.float64) for key in AXES]
         if any(axis[0] != 0.0 or len(axis) < 3 for axis in axes):
             raise MissingTable(f"{rows.name}: no parts alone, or fewer than two sizes of one")
-        return cls(*axes, rows.grid())
+        chunk, prefix, decodes, context = axes
+        return cls(chunk, prefix, decodes, context, rows.grid())
 
     @property
     def prefill_s(self) -> FloatArray:
@@ -133,9 +134,7 @@ class MeasuredMix:
         high = self._at_prefix(i + 1, prefill_s, n, h, k, g)
         return prefill_s + low + f * (high - low)
 
-    def _at_prefix(
-        self, chunk: int, prefill_s: float, n: int, h: float, k: int, g: float
-    ) -> float:
+    def _at_prefix(self, chunk: int, prefill_s: float, n: int, h: float, k: int, g: float) -> float:
         j, p = _place(self._prefill_s[chunk], prefill_s)
         p = min(p, 1.0)
         low = _bilinear(self._added_s[chunk][j], n, h, k, g)

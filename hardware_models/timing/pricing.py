@@ -19,7 +19,7 @@ from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.mixed import MixedTiles
-from dynosim.hardware_models.timing.mixed_source import mixed_attention
+from dynosim.hardware_models.timing.mixed_source import mixed_attention, uneven_decode
 from dynosim.hardware_models.timing.ops import (
     Attention,
     Gemm,
@@ -72,6 +72,8 @@ class PricedEngine:
     prefill_state_s: float
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
+    uneven_s: list[float] | None = None
+    """By decoding sequences: seconds per token that the longest context has beyond the mean."""
 
 
 def price(engine: ResolvedEngine) -> PricedEngine:
@@ -98,7 +100,12 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs)
     fixed, per_token = _prefill_state(gpu, ops.states)
     sources = dict.fromkeys((*named, *named_logits, *attention.sources))
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
+    uneven = uneven_decode(gpu, backend, ops.attention)
+    if uneven is None:
+        return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
+    sources |= {uneven.source: None}
+    by_size = uneven.value.by_size(max_seqs)
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), by_size)
 
 
 @lru_cache(maxsize=128)
