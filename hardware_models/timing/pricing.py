@@ -63,7 +63,8 @@ class PricedEngine:
     """Everything a step costs on the GPUs of one replica.
 
     ``token_s`` has shape (tokens + 1,), by new tokens of the step, unpadded; ``logit_s``
-    (sequences + 1,).
+    (sequences + 1,). Of data-parallel ranks that step together these are what each costs by
+    itself, and ``joint_s``, shape (ranks x tokens + 1,), what all their tokens cost together.
     """
 
     token_s: FloatArray
@@ -72,8 +73,15 @@ class PricedEngine:
     prefill_state_s: float
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
+    joint_s: FloatArray | None = None
     uneven_s: list[float] | None = None
     """By decoding sequences: seconds per token that the longest context has beyond the mean."""
+
+    def balanced(self, ranks: int) -> PricedEngine:
+        """Returns one rank's costs where all ``ranks`` always have equal batches."""
+        if self.joint_s is None:
+            return self
+        return replace(self, token_s=self.token_s + self.joint_s[::ranks], joint_s=None)
 
 
 def price(engine: ResolvedEngine) -> PricedEngine:
@@ -99,13 +107,17 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs)
     fixed, per_token = _prefill_state(gpu, ops.states)
-    sources = dict.fromkeys((*named, *named_logits, *attention.sources))
-    uneven = uneven_decode(gpu, backend, ops.attention)
-    if uneven is None:
-        return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
-    sources |= {uneven.source: None}
-    by_size = uneven.value.by_size(max_seqs)
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), by_size)
+    joint, named_joint = None, tuple[OpSource, ...]()
+    if ops.joint:
+        most = engine.ranks_in_step * (budget + max_seqs)
+        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most)
+    sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
+    uneven, by_size = uneven_decode(gpu, backend, ops.attention), None
+    if uneven is not None:
+        sources |= {uneven.source: None}
+        by_size = uneven.value.by_size(max_seqs)
+    named_all = tuple(sources)
+    return PricedEngine(tokens, logits, attention, fixed, per_token, named_all, joint, by_size)
 
 
 @lru_cache(maxsize=128)
