@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeFloat, PositiveInt
 
-from dynosim.cli import EXIT_INTERRUPTED
 from dynosim.flags import Debug, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.case import Case
@@ -30,6 +29,9 @@ from dynosim.hardware_models.measure.write import (
     write_tables,
 )
 from dynosim.terminal import print_note, table
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it."""
 
 PROBE_MOVED = 1.05
 """A probe whose slowest time is beyond this multiple of its fastest is worth a warning."""
@@ -156,7 +158,7 @@ def calibrate_measure_command(
     print("\n".join(_report(ledger, unreached)))
     if with_shipped:
         print("\n" + _comparison(ledger))
-    return EXIT_INTERRUPTED if interrupted else 0
+    return INTERRUPTED if interrupted else 0
 
 
 def _finished(out: Path | None) -> Ledger:
