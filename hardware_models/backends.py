@@ -28,7 +28,8 @@ class Backend:
     starts and its step, up to ``graph_max_tokens``; smaller steps are padded to the next (no pairs:
     sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
     prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
-    not known.
+    not known. ``top_p_bytes_per_logit`` is what drawing from the likeliest tokens moves per logit,
+    None where it is one fused kernel like any draw.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Backend:
     graph_max_tokens: int = 0
     graphs_in_mixed_steps: bool = False
     eager_layer_s: float | None = None
+    top_p_bytes_per_logit: float | None = None
 
     def with_figures(self, figures: Mapping[str, Any]) -> Backend:
         """Returns this backend with other figures, as calibration has them; TypeError for names
