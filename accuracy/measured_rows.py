@@ -48,8 +48,8 @@ Reader = Callable[[Row], Case]
 
 def rows(path: Path) -> Iterator[Row]:
     """Returns the rows of a CSV file with a head line, plain or .gz, in the order of the file."""
-    opened = gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="")
-    with opened as file:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", newline="") as file:
         reader = csv.DictReader(file)
         for values in reader:
             yield Row(values, f"{path.name}:{reader.line_num}")
