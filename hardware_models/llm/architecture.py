@@ -71,7 +71,8 @@ class Quantization:
     ``fp8_block`` (128 x 128), ``int8`` (weights and activations), ``int8_weight_only``, ``int4``
     (weights only: AWQ, GPTQ, w4a16), ``nvfp4`` or ``mxfp4``;
     embeddings, norms and ``excluded`` modules stay in the model's base dtype.
-    ``bits_per_weight`` includes scales and zero points.
+    ``bits_per_weight`` includes scales and zero points. ``static_scales``: the checkpoint brings
+    the scales of quantised activations.
     """
 
     method: str = "none"
@@ -82,6 +83,7 @@ class Quantization:
     experts_bits_per_weight: float = 16.0
     quantizes_attention: bool = True
     quantizes_lm_head: bool = False
+    static_scales: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
