@@ -79,6 +79,8 @@ def _short(model: str) -> str:
 
 
 def _fits(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return bool(found >= wanted["at_least"])
     choices = wanted if isinstance(wanted, list) else [wanted]
     return (_short(found) if isinstance(found, str) else found) in choices
 

@@ -84,6 +84,18 @@ class EngineArgs:
     """Let decodes take part in prefill batches (sglang; others always do)."""
     schedule_conservativeness: Annotated[float, Ge(0)] = 1.0
     """How much room entering requests leave for outputs to come (sglang)."""
+    scheduler_recv_interval: Positive = 1
+    """Decode steps between two looks at who has arrived (sglang)."""
+    batch_wait_timeout_iters: Annotated[int, Ge(0)] = 0
+    """Steps that prompts wait for each other while others decode (trtllm)."""
+    batch_wait_max_tokens_ratio: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Share of the token budget at which prompts wait no longer (trtllm)."""
+    attention_dp_enable_balance: bool = False
+    """Hold a rank's prompts until all data-parallel ranks have one (trtllm)."""
+    attention_dp_timeout_iters: Annotated[int, Ge(0)] = 50
+    """Steps after which prompts of some ranks go without those of others (trtllm)."""
+    attention_dp_batching_wait_iters: Annotated[int, Ge(0)] = 10
+    """Steps that prompts wait for more once all ranks have one (trtllm)."""
     num_gpu_blocks_override: Positive | None = None
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None

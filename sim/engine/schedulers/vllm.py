@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
@@ -56,6 +57,7 @@ class VllmScheduler:
         "decoding",
         "kv",
         "may_overtake",
+        "most_steps",
         "num_preemptions",
         "prefilling",
         "running",
@@ -72,6 +74,7 @@ class VllmScheduler:
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
+        self.most_steps = UNBOUNDED_STEPS
         self._is_priority = self.may_overtake = limits.scheduling_policy == "priority"
         self.waiting: deque[Sequence] | PriorityQueue = (
             PriorityQueue() if self._is_priority else deque()
