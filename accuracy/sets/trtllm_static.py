@@ -45,7 +45,7 @@ MEASURED = {
     "output_throughput": "output_tok_s",
 }
 ASSUMED = (
-    "kernels and figures of TensorRT-LLM 1.0, the oldest version known, for 0.9",
+    "kernels of TensorRT-LLM 1.0 and later, the oldest measured, for 0.9",
     "an 8-bit KV cache where the weights have 8 bits",
 )
 BLOCK_TOKENS = 64
@@ -76,7 +76,7 @@ def case_of(row: Row) -> Case:
         model=model,
         gpu=looked_up(GPUS, row.text("gpu"), "GPU"),
         backend="trtllm",
-        backend_version="1.0.0",
+        backend_version="0.9.0",
         tensor_parallel_size=row.integer("tp"),
         quantization="fp8" if is_fp8 else None,
         kv_cache_dtype="fp8" if is_fp8 else "auto",
