@@ -63,7 +63,8 @@ class PricedEngine:
     """Everything a step costs on the GPUs of one replica.
 
     ``token_s`` has shape (tokens + 1,), by new tokens of the step, unpadded; ``logit_s``
-    (sequences + 1,).
+    (sequences + 1,). Of data-parallel ranks that step together these are what each costs by
+    itself, and ``joint_s``, shape (ranks x tokens + 1,), what all their tokens cost together.
     """
 
     token_s: FloatArray
@@ -72,8 +73,15 @@ class PricedEngine:
     prefill_state_s: float
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
+    joint_s: FloatArray | None = None
     uneven_s: list[float] | None = None
     """By decoding sequences: seconds per token that the longest context has beyond the mean."""
+
+    def balanced(self, ranks: int) -> PricedEngine:
+        """Returns one rank's costs where all ``ranks`` always have equal batches."""
+        if self.joint_s is None:
+            return self
+        return replace(self, token_s=self.token_s + self.joint_s[::ranks], joint_s=None)
 
 
 def price(engine: ResolvedEngine) -> PricedEngine:
@@ -90,22 +98,28 @@ def price(engine: ResolvedEngine) -> PricedEngine:
 
 def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     args, gpu, backend = engine.args, engine.gpu, engine.backend.name
-    attention = priced_attention(gpu, backend, ops.attention, ops.states)
+    reads = tuple(
+        engine.backend.decode_reads(op.shape.heads // op.shape.kv_heads) for op in ops.attention
+    )
+    attention = priced_attention(gpu, backend, ops.attention, ops.states, reads)
     max_seqs = args.max_num_seqs or engine.backend.max_num_seqs
     budget = args.max_num_batched_tokens or engine.backend.max_num_batched_tokens
     tp = args.tensor_parallel_size
     token_ops = (*ops.tokens, *attention.by_parts)
     tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs)
     tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
+    tokens[1:] -= engine.backend.fused_quantization_s * _num_quantizing(token_ops, gpu)
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs)
     fixed, per_token = _prefill_state(gpu, ops.states)
-    sources = dict.fromkeys((*named, *named_logits, *attention.sources))
+    joint, named_joint = None, tuple[OpSource, ...]()
+    if ops.joint:
+        most = engine.ranks_in_step * (budget + max_seqs)
+        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most)
+    sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
     uneven = uneven_decode(gpu, backend, ops.attention)
-    if uneven is None:
-        return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
-    sources |= {uneven.source: None}
-    by_size = uneven.value.by_size(max_seqs)
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), by_size)
+    by_size = uneven.value.by_size(max_seqs) if uneven else None
+    sources |= {uneven.source: None} if uneven else {}
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint, by_size)
 
 
 @lru_cache(maxsize=128)
@@ -130,6 +144,12 @@ def _without_noise(seconds: FloatArray) -> FloatArray:
     """Returns the curve made to rise wherever that changes it by less than :data:`SAW_TOOTH`."""
     rising = lower_envelope(seconds)
     return np.where(seconds <= SAW_TOOTH * rising, rising, seconds)
+
+
+def _num_quantizing(ops: tuple[TokenOp, ...], gpu: Gpu) -> int:
+    """Returns how many products quantise their activations."""
+    products = [op for op in ops if isinstance(op, Gemm)]
+    return sum(op.count for op in products if executed_format(op.dtype, gpu).activation_bytes < 2.0)
 
 
 def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:
@@ -158,13 +178,22 @@ def state_pass_s(gpu: Gpu, state: State, sequences: int) -> float:
 
 @lru_cache(maxsize=128)
 def priced_attention(
-    gpu: Gpu, backend: str, attention: tuple[Attention, ...], states: tuple[State, ...]
+    gpu: Gpu,
+    backend: str,
+    attention: tuple[Attention, ...],
+    states: tuple[State, ...],
+    reads: tuple[float, ...],
 ) -> PricedAttention:
-    """Returns attention priced; shared by all candidates with the same shapes."""
+    """Returns attention priced; shared by all candidates with the same shapes.
+
+    ``reads`` say for each of ``attention`` how often decode reads a KV head.
+    """
     prefill, decode, sources = [], [], []
     by_parts: list[TokenOp] = []
-    for op in attention:
+    for op, num_reads in zip(attention, reads, strict=True):
         parts, curve, grid, named = _one(gpu, backend, op)
+        if num_reads != 1.0:
+            grid = grid.read_again(num_reads)
         inside = () if parts else op.block
         prefill.append((op.count, _floored_curve(curve, op.shape, inside, gpu)))
         decode.append((op.count, _floored_grid(grid, op.shape, inside, gpu)))

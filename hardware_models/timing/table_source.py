@@ -53,8 +53,8 @@ class TableSource:
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
         form, near = self._forms(dtype)
-        rows, sites = _first_dtype(self._folder, self.backend, near.gemm_tables)
         on = self.measured_on
+        rows, sites = _first_dtype(self._folder, on, self.backend, near)
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
         if on != self.gpu:
             seconds = carried(
@@ -168,19 +168,26 @@ class TableSource:
 
 
 @lru_cache(maxsize=256)
-def _gemm_sites(folder: str, backend: str, dtype: str) -> tuple[OpTable, GemmSites]:
+def _gemm_sites(
+    folder: str, gpu: Gpu, backend: str, dtype: str, weight_bytes: float
+) -> tuple[OpTable, GemmSites]:
     rows = load_table(folder, backend, "gemm").select(gemm_dtype=dtype)
-    return rows, GemmSites.of(rows)
+    sites = GemmSites.of(rows)
+    if gpu.l2_cache_bytes is not None:
+        sites = sites.cold(weight_bytes, gpu.l2_cache_bytes, gpu.hbm_bandwidth_bytes_s)
+    return rows, sites
 
 
-def _first_dtype(folder: str, backend: str, dtypes: tuple[str, ...]) -> tuple[OpTable, GemmSites]:
+def _first_dtype(
+    folder: str, gpu: Gpu, backend: str, form: WeightFormat
+) -> tuple[OpTable, GemmSites]:
     reasons: list[str] = []
-    for dtype in dtypes:
+    for dtype in form.gemm_tables:
         try:
-            return _gemm_sites(folder, backend, dtype)
+            return _gemm_sites(folder, gpu, backend, dtype, form.weight_bytes)
         except MissingTable as reason:
             reasons.append(str(reason))
-    raise MissingTable("; ".join(reasons) or f"{folder} {backend}: no kernel of that format")
+    raise MissingTable("; ".join(reasons) or f"{gpu.key} {backend}: no kernel of that format")
 
 
 @lru_cache(maxsize=256)
@@ -214,10 +221,34 @@ def _nearest_experts(
         values = [int(v) for v in blocks[nearest[0]]]
         fields = dict(zip(_FIELDS, values, strict=True))
         found = MoeBlock(**fields, gated=block.gated, load=load)
-        return rows.select(**dict(zip(_BLOCK_KEYS, values, strict=True))), found
+        rows = rows.select(**dict(zip(_BLOCK_KEYS, values, strict=True)))
+        return _believed(rows, found, folder, backend, dtype)
     raise MissingTable(
         f"{folder} {backend}: no like experts in {' or '.join(dtypes) or 'that format'}"
     )
+
+
+def _believed(
+    rows: OpTable, found: MoeBlock, folder: str, backend: str, dtype: str
+) -> tuple[OpTable, MoeBlock]:
+    """Returns the rows and their block; those of a skewed load for evenly loaded ones too slow.
+
+    Once every expert is busy, no load is faster than an even one. Rows that say otherwise of
+    experts spread over GPUs were measured with the tokens of all GPUs on one (DeepSeek-V3's with
+    vLLM 0.24 and SGLang 0.5.14 in fp8_block and nvfp4: as slow over 32 GPUs as over 8).
+    """
+    if found.load != EXPERT_LOADS[0] or found.moe_ep == 1:
+        return rows, found
+    load = EXPERT_LOADS[1]
+    shape = {key: getattr(found, field) for key, field in zip(_BLOCK_KEYS, _FIELDS, strict=True)}
+    try:
+        table = load_table(folder, backend, "moe").select(moe_dtype=dtype, distribution=load)
+        skewed = table.select(**shape)
+    except MissingTable:
+        return rows, found
+    # Rows are sorted by tokens.
+    too_slow = rows.latency_s[-1] > skewed.latency_s[-1]
+    return (skewed, replace(found, load=load)) if too_slow else (rows, found)
 
 
 _FIELDS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp", "moe_ep")

@@ -71,7 +71,9 @@ def _group(
     planned = [_planned(_alone(d), workload) for d in deployments]
     slots = np.array([_slots(engine, plan, load) for engine, plan in planned], dtype=np.float64)
     budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in planned])
-    replicas = np.array([d.replicas for d in deployments], dtype=np.float64)
+    # Every data-parallel rank has a queue and a cache of its own.
+    ranks = [d.replicas * d.data_parallel_size for d in deployments]
+    replicas = np.array(ranks, dtype=np.float64)
     num_gpus = np.array([d.num_gpus for d in deployments], dtype=np.float64)
     engine = _widest([engine for engine, _ in planned])
     timer = StepTimer.compile(engine)

@@ -108,3 +108,14 @@ def test_replicas_share_the_load_and_routers_change_no_estimate() -> None:
     tpot = estimate(several, workload).metrics["mean_tpot_ms"]
     assert tpot[0] > tpot[1] > tpot[2]
     assert tpot[0] == estimate([one], workload).metrics["mean_tpot_ms"][0]
+
+
+def test_ranks_of_a_dense_model_are_estimated_as_replicas() -> None:
+    base = {"model": "Qwen/Qwen3-8B", "gpu": "h100_sxm", "max_model_len": 4096}
+    workload = build_workload(OPEN)
+    ranks, replicas = (
+        estimate([Deployment(**base, **{by: 4})], workload).metrics  # type: ignore[arg-type]
+        for by in ("data_parallel_size", "replicas")
+    )
+    for name, values in ranks.items():
+        np.testing.assert_array_equal(values, replicas[name], name)
