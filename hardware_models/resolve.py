@@ -15,18 +15,23 @@ from dynosim.hardware_models.gpus import Gpu, get_gpu
 from dynosim.hardware_models.llm.architecture import LlmArchitecture
 from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.hardware_models.llm.quantization import NO_QUANTIZATION, online_quantization
+from dynosim.hardware_models.speculation import Speculation, resolve_speculation
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedEngine:
-    """Engine arguments with the backend's defaults in place of None, and the cards they name."""
+    """Engine arguments with the backend's defaults in place of None, and the cards they name.
+
+    ``speculation`` is None where the engine does not speculate.
+    """
 
     args: EngineArgs
     model: LlmArchitecture
     gpu: Gpu
     backend: Backend
+    speculation: Speculation | None = None
 
     @property
     def ranks_in_step(self) -> int:
@@ -84,7 +89,11 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     most = filled.max_num_batched_tokens or backend.max_num_batched_tokens
     seqs = args.max_num_seqs or min(backend.max_num_seqs, most)
     return ResolvedEngine(
-        args=replace(filled, max_num_seqs=seqs), model=model, gpu=gpu, backend=backend
+        args=replace(filled, max_num_seqs=seqs),
+        model=model,
+        gpu=gpu,
+        backend=backend,
+        speculation=resolve_speculation(filled, model),
     )
 
 
