@@ -115,8 +115,15 @@ def run_cases(
             "a worker process died", where="jobs", hint="out of memory? try fewer jobs"
         ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        _end(pool)
     return [outcomes[i] for i in range(len(cases))]
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Ends the workers without waiting for cases that nobody wants any more."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 _Answer = tuple[Metrics, str, str | None]

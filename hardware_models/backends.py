@@ -28,7 +28,8 @@ class Backend:
     starts and its step, up to ``graph_max_tokens``; smaller steps are padded to the next (no pairs:
     sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
     prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
-    not known.
+    not known. ``top_p_bytes_per_logit`` is what drawing from the likeliest tokens moves per logit,
+    None where it is one fused kernel like any draw.
 
     Two figures say how kernels of this version differ from those of its tables. A product that
     quantises its activations takes ``fused_quantization_s`` less, where the kernel before it does
@@ -52,6 +53,7 @@ class Backend:
     graph_max_tokens: int = 0
     graphs_in_mixed_steps: bool = False
     eager_layer_s: float | None = None
+    top_p_bytes_per_logit: float | None = None
     fused_quantization_s: float = 0.0
     decode_group_sizes: tuple[int, ...] | None = None
     reread_share: float = 0.0

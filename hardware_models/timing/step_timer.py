@@ -6,6 +6,7 @@ from bisect import bisect_right
 from math import floor
 
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.graphs import Graphs, graphs_of
 from dynosim.hardware_models.timing.mixed import mixed_attention_s
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
@@ -48,10 +49,14 @@ class StepTimer:
         "_tiles",
         "_token_s",
         "sources",
+        "uneven_s",
     )
 
     sources: tuple[OpSource, ...]
     """Where the seconds of each op come from."""
+    uneven_s: list[float] | None
+    """By decoding sequences: seconds that a decode-only step takes longer per token by which the
+    longest context exceeds the mean; None: not measured."""
 
     def __init__(
         self,
@@ -63,6 +68,7 @@ class StepTimer:
         asynchronous: bool,
     ) -> None:
         self.sources = priced.sources
+        self.uneven_s = priced.uneven_s
         padded = priced.token_s[graphs.run_tokens(len(priced.token_s))].tolist()
         self._decode_token_s: list[float] = padded
         self._token_s: list[float] = padded if graphs.any_step else priced.token_s.tolist()
@@ -174,6 +180,10 @@ class StepTimer:
             prefill_s -= prefill_states_s
             decode_s -= decode_states_s
             states_s = prefill_states_s + decode_states_s
+        if isinstance(self._tiles, MeasuredMix):
+            return states_s + self._tiles.seconds(
+                prefill_s, prefill_tokens, num_decode, context_tokens
+            )
         return states_s + mixed_attention_s(
             prefill_s,
             decode_s,
