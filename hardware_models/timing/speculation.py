@@ -91,6 +91,7 @@ class SpeculativeStepTimer(StepTimer):
         if draft is None:
             self._lookup_s = figure("ngram_host_per_sequence_s")
         else:
+            self._launch_s += sum(n * curve.launch_s for n, curve in draft.attention.prefill)
             self.sources = tuple(dict.fromkeys((*self.sources, *draft.sources)))
         waits = OpSource(
             "verification", "transferred", "CPU time around one on vLLM 0.8 to 0.11, H100"
@@ -145,6 +146,7 @@ class SpeculativeStepTimer(StepTimer):
             gpu, largest = self._decode_token_s[new_tokens], self._graph_decodes
         else:
             gpu, largest = self._token_s[new_tokens], self._graph_tokens
+            prefill_attention_s += self._launch_s
         gpu += self._logit_s[num_logits] + self._draft_s(new_tokens, sequences)
         gpu += prefill_attention_s
         if num_decode:
