@@ -59,6 +59,8 @@ class EngineArgs:
     """Launch kernel by kernel instead of replaying CUDA graphs."""
     cuda_graph_padding: bool | None = None
     """Pad decode batches to the next CUDA graph; by default as the backend does."""
+    async_scheduling: bool | None = None
+    """Form each batch while the one before it runs; by default as the backend's version does."""
     scheduling_policy: str | None = None
     """Order in which waiting requests enter; by default the backend's own."""
     long_prefill_token_threshold: Annotated[int, Ge(0)] = 0

@@ -23,6 +23,7 @@ _SWITCHES = {
     "enable_prefix_caching": "enable_prefix_caching",
     "enable_chunked_prefill": "enable_chunked_prefill",
     "cuda_graph_padding": "graph_padding",
+    "async_scheduling": "asynchronous_scheduling",
 }
 """Arguments that a backend has a figure for, on any GPU and with any model."""
 

@@ -16,7 +16,7 @@ from dynosim.hardware_models.timing.source import OpSource
 class StepTimer:
     """Times the steps of one engine replica (all its GPUs work on each step together).
 
-    step = max(host, GPU) where the backend schedules asynchronously, else host + GPU;
+    step = max(host, GPU) with asynchronous scheduling, else host + GPU;
     host = ``host_step_s`` + ``host_per_sequence_s`` x sequences that sample;
     GPU = ops over new tokens + prefill attention + decode attention + head over logits.
 
@@ -93,7 +93,7 @@ class StepTimer:
             graphs,
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
-            asynchronous=backend.asynchronous_scheduling,
+            asynchronous=bool(engine.args.async_scheduling),
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:

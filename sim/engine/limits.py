@@ -20,6 +20,8 @@ class EngineLimits:
     ``enable_mixed_chunk`` and ``schedule_conservativeness`` are SGLang's: decodes take part in
     prefill batches; and how much of the tokens that may still be generated entering requests
     leave room for.
+
+    ``async_scheduling`` forms every batch while the one before it runs.
     """
 
     max_num_seqs: int
@@ -34,4 +36,5 @@ class EngineLimits:
     scheduler_reserve_full_isl: bool = True
     enable_mixed_chunk: bool = False
     schedule_conservativeness: float = 1.0
+    async_scheduling: bool = False
     max_run: int = 1 << 40

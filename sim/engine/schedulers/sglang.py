@@ -67,6 +67,11 @@ class SglangScheduler(StepByStep):
         self._num_gone = 0
         # How many of the step's chunks are in the tree.
         self._num_cached = 0
+        self._is_async = limits.async_scheduling
+        # Whose prompts the last step completed, while its results are not known.
+        self._unsettled: list[Sequence] = []
+        # Sequences that have ended and take part in the step, and their context before it.
+        self._trailing = (0, 0)
         # Whether the step's decodes take part in its prefill batch, and the blocks kept for them.
         self._is_mixed = False
         self._kept_back = 0
@@ -77,13 +82,15 @@ class SglangScheduler(StepByStep):
 
         The batch is empty only when there is no work.
         """
+        self._drop_trailing()
         self._end_batch()
         can_try = bool(self.waiting) and not self._is_full
         if (can_try or self._chunked is not None) and self._form_prefill(now_s):
             return False
-        retracted = self._form_decode()
-        if self.decoding.size:
-            return retracted or (bool(self.waiting) and not self._is_full)
+        is_single = self._form_decode()
+        is_single = self._trail() or is_single
+        if self.decoding.width:
+            return is_single or (bool(self.waiting) and not self._is_full)
         if self.waiting:
             # All that ran have ended. A step of nobody takes no time.
             return self.schedule(now_s)
@@ -94,19 +101,52 @@ class SglangScheduler(StepByStep):
         """Caches what the last step's chunks computed; those whose prompts are done decode now."""
         if not self.chunks:
             return
-        self._cache_chunks(len(self.chunks))
+        if self._is_async:
+            self._unsettled = [seq for seq, _ in self.chunks if seq is not self._chunked]
+            if self._chunked is not None and len(self._unsettled) < len(self.chunks):
+                self._cache(self._chunked)
+        else:
+            self._cache_chunks(len(self.chunks))
         decoding = self.decoding
-        num_joined = 0
+        num_joined = num_ended = 0
         for seq, _ in self.chunks:
             if seq.is_decoding:
                 self._estimate.add(seq.index, decoding.steps, seq.output_tokens - seq.emitted)
                 num_joined += 1
-        num_before = decoding.size - num_joined + self._num_gone
-        if num_joined < len(self.chunks) or not num_before or self._is_mixed:
+            elif seq.has_ended and self._is_async:
+                num_ended += 1
+        num_before = decoding.size - num_joined + self._num_gone + self._num_unseen - num_ended
+        if num_joined + num_ended < len(self.chunks) or not num_before or self._is_mixed:
             # Some have ended, or the batch becomes the running one.
             self._is_full = False
         self.chunks.clear()
         self.decodes_pause = False
+
+    @property
+    def _num_unseen(self) -> int:
+        """How many have ended in the last step, when that is not known yet."""
+        return len(self.running) - self.decoding.size - len(self.prefilling)
+
+    def _trail(self) -> bool:
+        """Lets those whose ends are not known yet take part; returns whether there are any."""
+        if not self._num_unseen:
+            return False
+        context_tokens = sum(seq.computed for seq in self._unseen())
+        self._trailing = self._num_unseen, context_tokens
+        self.decoding.width += self._num_unseen
+        self.decoding.context_tokens += context_tokens
+        return True
+
+    def _unseen(self) -> list[Sequence]:
+        return [seq for seq in self.running.values() if seq.has_ended] if self._num_unseen else []
+
+    def _drop_trailing(self) -> None:
+        width, context_tokens = self._trailing
+        if width:
+            self.decoding.width -= width
+            # The step has added one token each.
+            self.decoding.context_tokens -= context_tokens + width
+            self._trailing = (0, 0)
 
     def _cache_chunks(self, stop: int) -> None:
         """Puts computed blocks into the tree: those of the last step's chunks before ``stop``."""
@@ -129,7 +169,7 @@ class SglangScheduler(StepByStep):
         """Forms a prefill batch; returns whether there is one."""
         chunked = self._chunked
         num_decode = self.decoding.size
-        slots = self._limits.max_num_seqs - num_decode
+        slots = self._limits.max_num_seqs - num_decode - self._num_unseen
         slots -= max(self._num_gone, chunked is not None)
         if slots <= 0 and chunked is None:
             self._is_full = True
@@ -149,6 +189,8 @@ class SglangScheduler(StepByStep):
         if self._limits.enable_mixed_chunk:
             self._mix()
         self.decodes_pause = num_decode > 0 and not is_mixed
+        if is_mixed:
+            self._trail()
         if not self.decodes_pause:
             # It counts as a step of the decode set, but the ratio falls in decode batches only.
             self._estimate.skip_step()
@@ -284,7 +326,8 @@ class SglangScheduler(StepByStep):
         self.kv.take(self._kept_back)
         self._num_gone = 0
         chunks = [seq for seq, _ in self.chunks]
-        self._reorder(chunks + [seq for seq in self.running.values() if seq.is_decoding])
+        decodes = [seq for seq in self.running.values() if seq.is_decoding or seq.has_ended]
+        self._reorder(chunks + decodes)
 
     def _reorder(self, sequences: list[Sequence]) -> None:
         """Puts all running sequences in the given order."""
@@ -297,7 +340,7 @@ class SglangScheduler(StepByStep):
     def _form_decode(self) -> bool:
         """Forms a batch of all that decode; returns whether some had to be retracted for it."""
         decoding = self.decoding
-        has_shrunk = self._num_gone > 0 or not decoding.size
+        has_shrunk = self._num_gone > 0 or not (decoding.size or self._num_unseen)
         self._num_gone = 0
         must_retract = decoding.blocks_for_step() > self.kv.free_blocks
         if must_retract:
@@ -313,13 +356,18 @@ class SglangScheduler(StepByStep):
         ahead = self._rules.retract_decode_steps
         while (needed := decoding.blocks_for_step()) > self.kv.free_blocks:
             self.kv.make_room(needed)
+            if decoding.size == 1 and self._num_unseen:
+                # Nobody knows yet that there is nothing to compute again.
+                for seq in self._unseen():
+                    self._leave(seq)
+                continue
             # SGLang fails the last one that decodes; here the prompt that is in its way goes.
             victim = self._chunked if decoding.size == 1 else self._victim()
             assert victim is not None, "a request alone has no room"
             self._send_back(victim)
             self.kv.make_room(-(-ahead * decoding.size // self._block_size))
         kept = sorted((s for s in self.running.values() if s.is_decoding), key=_least_last)
-        self._reorder(kept + self.prefilling)
+        self._reorder(kept + self._unseen() + self.prefilling)
         generated = sum(seq.emitted + decoding.steps - seq.join_step for seq in kept)
         allowed = sum(seq.output_tokens for seq in kept)
         ratio = min(1.0, (generated + ahead * len(kept)) / (allowed + 1))
@@ -351,6 +399,29 @@ class SglangScheduler(StepByStep):
         self.kv.give_back(seq.blocks - lease.blocks)
         self.kv.release(lease)
 
+    def settle(self, ended: list[Sequence]) -> None:
+        """Lets go of sequences; when that comes late, the tree gets the prompts only now, too."""
+        if not self._is_async:
+            for seq in ended:
+                self.finish(seq)
+            return
+        for seq in self._unsettled:
+            if seq.is_decoding:
+                self._cache(seq)
+            elif seq.has_ended and self.running.get(seq.order) is seq:
+                self._leave(seq)
+        self._unsettled = []
+        for seq in ended:
+            if self.running.get(seq.order) is seq:
+                self._leave(seq)
+
+    def _leave(self, seq: Sequence) -> None:
+        """Lets go of a sequence that ended in the last step, when the next one is formed."""
+        if seq.index in self._estimate:
+            self._estimate.remove(seq.index)
+        self._num_gone += 1
+        self._let_end(seq)
+
     def finish(self, seq: Sequence) -> None:
         """Lets go of a sequence that has all its tokens; the tree keeps them."""
         if seq.index in self._estimate:
@@ -361,6 +432,9 @@ class SglangScheduler(StepByStep):
             position = next(i for i, (other, _) in enumerate(self.chunks) if other is seq)
             self._cache_chunks(position)
             self._num_cached = position + 1
+        self._let_end(seq)
+
+    def _let_end(self, seq: Sequence) -> None:
         del self.running[seq.order]
         self._cache(seq)
         self._let_go(seq)
