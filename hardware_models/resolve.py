@@ -56,6 +56,7 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     model = quantized(_located("model", get_model, args.model), args.quantization)
     backend = get_backend(args.backend, args.backend_version, gpu)
     args = _with_switches(args, backend)
+    backend = replace(backend, asynchronous_scheduling=bool(args.async_scheduling))
     longest = model.max_position_embeddings
     if args.max_model_len is not None and args.max_model_len > longest:
         raise UserError(

@@ -128,7 +128,7 @@ def cluster_spec(
         enable_chunked_prefill=bool(args.enable_chunked_prefill),
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=args.schedule_conservativeness,
-        async_scheduling=bool(args.async_scheduling),
+        async_scheduling=engine.backend.asynchronous_scheduling,
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(

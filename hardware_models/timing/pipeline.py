@@ -65,7 +65,7 @@ class PipelinedStepTimer(StepTimer):
             num_layers=engine.model.num_layers,
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
-            asynchronous=bool(engine.args.async_scheduling),
+            asynchronous=backend.asynchronous_scheduling,
         )
 
     def step_s(

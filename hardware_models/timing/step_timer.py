@@ -93,7 +93,7 @@ class StepTimer:
             graphs,
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
-            asynchronous=bool(engine.args.async_scheduling),
+            asynchronous=backend.asynchronous_scheduling,
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:
