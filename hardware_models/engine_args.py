@@ -10,7 +10,15 @@ from annotated_types import Ge, Gt, Le
 Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
+SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
+All2AllBackend = Literal[
+    "allgather_reducescatter",
+    "deepep_high_throughput",
+    "deepep_low_latency",
+    "nvlink_one_sided",
+    "nvlink_two_sided",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +41,16 @@ class EngineArgs:
     """GPUs that share every layer."""
     pipeline_parallel_size: Positive = 1
     """Stages that the layers are cut into."""
+    data_parallel_size: Positive = 1
+    """Ranks with a scheduler and KV cache each (limits are a rank's); they share any experts."""
     enable_expert_parallel: bool = False
     """Give each GPU whole experts rather than a slice of every expert."""
     expert_distribution: ExpertDistribution = "power_law_1.2"
     """How evenly tokens spread over experts; real routers are skewed."""
+    all2all_backend: All2AllBackend | None = None
+    """What carries tokens between ranks and experts; by default the backend's own."""
+    load_balance_method: str | None = None
+    """How requests are spread over data-parallel ranks; by default the backend's own."""
     quantization: str | None = None
     """Weight format; by default the checkpoint's own."""
     kv_cache_dtype: KvCacheDtype = "auto"
@@ -73,8 +87,19 @@ class EngineArgs:
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None
     """Bytes of KV cache per GPU, instead of what memory leaves."""
+    speculative_method: SpeculativeMethod | None = None
+    """What drafts tokens for the model to verify; by default nothing does."""
+    num_speculative_tokens: Annotated[int, Ge(0)] | None = None
+    """Tokens drafted per sequence and step; 0 is no speculative decoding."""
+    speculative_model: str | None = None
+    """The model that drafts (draft_model), or the config.json of an EAGLE draft."""
+    speculative_acceptance_rate: Annotated[float, Ge(0), Le(1)] | None = None
+    """Chance that a draft is accepted where those before it were; by default the method's own."""
+    speculative_acceptance_rates: str | None = None
+    """Acceptance rates by position as vLLM logs them, e.g. "0.73, 0.52, 0.35", instead of one."""
 
     @property
     def gpus_per_replica(self) -> int:
         """GPUs that one replica of this engine occupies."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+        stages = self.tensor_parallel_size * self.pipeline_parallel_size
+        return stages * self.data_parallel_size

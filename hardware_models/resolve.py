@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from dynosim.hardware_models.backends import Backend, get_backend
+from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs, KvCacheDtype
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu, get_gpu
@@ -15,6 +16,7 @@ from dynosim.hardware_models.llm.architecture import LlmArchitecture
 from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.hardware_models.llm.quantization import NO_QUANTIZATION, online_quantization
 from dynosim.hardware_models.memory_share import default_share
+from dynosim.hardware_models.speculation import Speculation, resolve_speculation
 
 T = TypeVar("T")
 
@@ -30,12 +32,36 @@ _SWITCHES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedEngine:
-    """Engine arguments with the backend's defaults in place of None, and the cards they name."""
+    """Engine arguments with the backend's defaults in place of None, and the cards they name.
+
+    ``speculation`` is None where the engine does not speculate.
+    """
 
     args: EngineArgs
     model: LlmArchitecture
     gpu: Gpu
     backend: Backend
+    speculation: Speculation | None = None
+
+    @property
+    def ranks_in_step(self) -> int:
+        """Data-parallel ranks that step together, as they share experts; 1 where none do."""
+        return self.args.data_parallel_size if self.model.is_moe else 1
+
+    @property
+    def expert_gpus(self) -> int:
+        """GPUs that the experts of a layer are spread or cut over."""
+        return self.args.tensor_parallel_size * self.ranks_in_step
+
+    @property
+    def gathers_mlp(self) -> bool:
+        """Whether data-parallel ranks bring their tokens together for dense and shared MLPs too."""
+        return self.ranks_in_step > 1 and data_parallel_rules(self.backend.name).gathers_mlp
+
+    @property
+    def mlp_gpus(self) -> int:
+        """GPUs that dense and shared MLPs are cut over."""
+        return self.expert_gpus if self.gathers_mlp else self.args.tensor_parallel_size
 
     @property
     def block_size(self) -> int:
@@ -83,7 +109,11 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     most = filled.max_num_batched_tokens or backend.max_num_batched_tokens
     seqs = args.max_num_seqs or min(backend.max_num_seqs, most)
     return ResolvedEngine(
-        args=replace(filled, max_num_seqs=seqs), model=model, gpu=gpu, backend=backend
+        args=replace(filled, max_num_seqs=seqs),
+        model=model,
+        gpu=gpu,
+        backend=backend,
+        speculation=resolve_speculation(filled, model),
     )
 
 
@@ -124,10 +154,13 @@ def _located(where: str, look_up: Callable[[str], T], name: str) -> T:
 
 def _token_budget(args: EngineArgs, model: LlmArchitecture, backend: Backend) -> int:
     """The backend's budget; vLLM's without chunked prefill is at least a whole prompt."""
+    budget = backend.max_num_batched_tokens
+    if model.is_moe and data_parallel_rules(backend.name).limits_are_shared:
+        budget //= args.data_parallel_size
     if args.enable_chunked_prefill or backend.name != "vllm":
-        return backend.max_num_batched_tokens
+        return budget
     longest = args.max_model_len or model.max_position_embeddings
-    return max(backend.max_num_batched_tokens, longest)
+    return max(budget, longest)
 
 
 def _kv_cache_dtype(args: EngineArgs, model: LlmArchitecture) -> KvCacheDtype:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
 from dynosim.sim.workload.columns import Workload
@@ -20,11 +22,15 @@ class ReplicaLog:
 
     ``stints`` has (request, first_step, end_step) rows: the request got one token at the end of
     each step in [first_step, end_step) but those pauses that are not its first.
+
+    With speculative decoding, all steps of a stint but its first verify drafts and may give several
+    tokens: ``verifications`` has (request, tokens, steps) rows.
     """
 
     steps: Steps
     stints: IntArray
     num_blocks: int
+    verifications: IntArray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,7 @@ class RunResult:
     ``max_model_len``), whose ``replica`` is -1. ``cached_tokens`` counts prompt tokens found in the
     prefix cache when the request was first scheduled; what a preempted request finds again is not
     in it. ``frontend_s`` passed between every request's send and its arrival at an engine.
+    ``drafting`` is how the engines speculated, None where they did not.
     """
 
     workload: Workload
@@ -47,6 +54,7 @@ class RunResult:
     preemptions: IntArray
     replicas: tuple[ReplicaLog, ...]
     frontend_s: float = 0.0
+    drafting: Drafting | None = None
 
     @property
     def completed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -54,11 +62,31 @@ class RunResult:
         return np.asarray(~np.isnan(self.finish_s))
 
     def token_times_s(self, request: int) -> FloatArray:
-        """Returns when each of the request's tokens was emitted."""
+        """Returns when each of the request's tokens was emitted; those of a step all at once."""
         log = self.replicas[int(self.replica[request])]
         own = log.stints[log.stints[:, 0] == request]
         steps = [log.steps.token_steps(first, end) for _, first, end in own.tolist()]
-        return log.steps.ends_s(np.concatenate(steps))
+        times_s = log.steps.ends_s(np.concatenate(steps))
+        if self.drafting is None:
+            return times_s
+        wanted = int(self.workload.output_tokens[request])
+        return np.repeat(times_s, _tokens_by_step(self.drafting, request, wanted, map(len, steps)))
+
+
+def _tokens_by_step(
+    drafting: Drafting, request: int, wanted: int, lengths: Iterable[int]
+) -> IntArray:
+    """Returns the tokens of each step of stints that have so many steps."""
+    parts = []
+    emitted = 0
+    for length in lengths:
+        emitted += 1
+        verified = np.empty(0, dtype=np.int64)
+        if length > 1:
+            verified = drafting.tokens(request, emitted, wanted - emitted)[: length - 1]
+        parts += [np.ones(1, dtype=np.int64), verified]
+        emitted += int(verified.sum())
+    return np.concatenate(parts)
 
 
 class Recorder:
@@ -92,10 +120,21 @@ class Recorder:
         self._cached_tokens[index] = seq.cached_tokens
         self._preemptions[index] = seq.preemptions
 
-    def result(self, logs: list[StepLog], num_blocks: int, frontend_s: float = 0.0) -> RunResult:
+    def result(
+        self,
+        logs: list[StepLog],
+        num_blocks: int,
+        frontend_s: float = 0.0,
+        drafting: Drafting | None = None,
+    ) -> RunResult:
         """Returns the finished run; raises AssertionError unless every token is accounted for."""
         replicas = tuple(
-            ReplicaLog(steps=log.steps(), stints=log.stints(), num_blocks=num_blocks)
+            ReplicaLog(
+                steps=log.steps(),
+                stints=log.stints(),
+                num_blocks=num_blocks,
+                verifications=log.verifications(),
+            )
             for log in logs
         )
         first_token_s = np.full(len(self.workload), np.inf)
@@ -104,6 +143,8 @@ class Recorder:
             request, first, end = log.stints.T
             np.minimum.at(first_token_s, request, log.steps.ends_s(first))
             np.add.at(tokens, request, log.steps.num_tokens(first, end))
+            verified, verified_tokens, steps = log.verifications.T
+            np.add.at(tokens, verified, verified_tokens - steps)
         sent = _ints(self.replica) >= 0
         expected = np.where(sent, self.workload.output_tokens, 0)
         assert np.array_equal(tokens, expected), "tokens were lost or emitted twice"
@@ -120,6 +161,7 @@ class Recorder:
             preemptions=_ints(self._preemptions),
             replicas=replicas,
             frontend_s=frontend_s,
+            drafting=drafting,
         )
 
 

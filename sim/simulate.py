@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
+from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.results import RunResult
@@ -29,7 +32,7 @@ class Simulation:
     deployment: Deployment
     engine: ResolvedEngine
     memory: MemoryPlan
-    timer: StepTimer
+    timer: StepTimer | DataParallelTimer
     result: RunResult
     warnings: tuple[str, ...]
 
@@ -62,7 +65,7 @@ def simulate(
     memory = plan_memory(engine)
     if not memory.feasible:
         raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
-    timer = StepTimer.compile(engine)
+    timer = compile_timer(engine)
     spec = cluster_spec(deployment, engine, memory, timer, leap=leap)
     result = run_cluster(spec, workload, seed)
     refused = len(workload) - int(result.completed.sum())
@@ -105,7 +108,7 @@ def cluster_spec(
     deployment: Deployment,
     engine: ResolvedEngine,
     memory: MemoryPlan,
-    timer: StepTimer,
+    timer: StepTimer | DataParallelTimer,
     *,
     leap: bool = True,
 ) -> ClusterSpec:
@@ -117,6 +120,9 @@ def cluster_spec(
     backend = engine.backend.name
     scheduler = scheduler_name(backend)
     _check_options(scheduler, args)
+    rules = data_parallel_rules(backend)
+    lockstep = timer if isinstance(timer, DataParallelTimer) else None
+    conservativeness = args.schedule_conservativeness
     limits = EngineLimits(
         scheduler=scheduler,
         scheduling_policy=_policy(scheduler, args.scheduling_policy),
@@ -127,12 +133,17 @@ def cluster_spec(
         enable_prefix_caching=bool(args.enable_prefix_caching),
         enable_chunked_prefill=bool(args.enable_chunked_prefill),
         enable_mixed_chunk=args.enable_mixed_chunk,
-        schedule_conservativeness=args.schedule_conservativeness,
-        async_scheduling=engine.backend.asynchronous_scheduling,
+        schedule_conservativeness=conservativeness
+        * (rules.conservativeness_factor if lockstep else 1.0),
+        # Neither lock step nor drafts are modelled ahead of the step in progress.
+        async_scheduling=engine.backend.asynchronous_scheduling
+        and not lockstep
+        and engine.speculation is None,
+        drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(
-        timer=timer,
+        timer=timer.own if isinstance(timer, DataParallelTimer) else timer,
         limits=limits,
         # One of vLLM's blocks is its null block, which no request gets.
         num_blocks=memory.num_gpu_blocks - (backend == "vllm"),
@@ -141,6 +152,9 @@ def cluster_spec(
         replicas=deployment.replicas,
         router=deployment.router,
         frontend_s=engine.backend.frontend_s,
+        ranks=args.data_parallel_size,
+        balancer=args.load_balance_method or rules.load_balance_method,
+        lockstep=lockstep,
     )
 
 
@@ -161,9 +175,30 @@ def _limit(engine: ResolvedEngine, spec: ClusterSpec) -> str:
     )
 
 
+def compile_timer(engine: ResolvedEngine) -> StepTimer | DataParallelTimer:
+    """Returns the timer of one replica: of an engine, or of ranks that step together."""
+    if engine.ranks_in_step > 1:
+        return DataParallelTimer.compile(engine)
+    return StepTimer.compile(engine)
+
+
 def scheduler_name(backend: str) -> str:
     """Returns whose scheduler forms the batches of ``backend``: vLLM's where it has none here."""
     return backend if backend in own_names(_SCHEDULERS) else "vllm"
+
+
+def _drafting(engine: ResolvedEngine) -> Drafting | None:
+    """Returns how the engine speculates, None where it does not."""
+    speculation = engine.speculation
+    if speculation is None:
+        return None
+    assert engine.args.max_model_len is not None, "unresolved engine"
+    return Drafting(
+        num_tokens=speculation.num_tokens,
+        acceptance=speculation.acceptance,
+        lookahead_tokens=speculation.lookahead_tokens,
+        max_model_len=engine.args.max_model_len,
+    )
 
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:

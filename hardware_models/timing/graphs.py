@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IndexArray
-from dynosim.hardware_models.backends import Backend
-from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.graph_sizes import largest_graph, prefill_sizes, sizes
 from dynosim.hardware_models.resolve import ResolvedEngine
@@ -66,24 +64,37 @@ def graphs_of(engine: ResolvedEngine) -> tuple[Graphs, Graphs]:
                 where="enforce_eager",
             )
         return Graphs((), launch_s), Graphs((), launch_s)
-    decode = Graphs(_decode_sizes(args, backend), launch_s, bool(args.cuda_graph_padding))
-    if not backend.graphs_in_mixed_steps:
+    decode = Graphs(_decode_sizes(engine), launch_s, bool(args.cuda_graph_padding))
+    # Ranks that share experts capture no prefill batches of their own (SGLang 0.5.14).
+    is_apart = bool(backend.graph_mixed_steps)
+    if not backend.graphs_in_mixed_steps or (is_apart and engine.ranks_in_step > 1):
         return decode, Graphs((), launch_s)
-    if backend.graph_mixed_steps:
+    if is_apart:
         return decode, Graphs(prefill_sizes(args, backend), launch_s)
     return decode, decode
 
 
-def _decode_sizes(args: EngineArgs, backend: Backend) -> tuple[int, ...]:
+def _decode_sizes(engine: ResolvedEngine) -> tuple[int, ...]:
+    args, backend = engine.args, engine.backend
     budget = args.max_num_batched_tokens or backend.max_num_batched_tokens
     seqs = args.max_num_seqs or backend.max_num_seqs
-    most = min(2 * seqs, largest_graph(args, backend), budget)
-    if args.cuda_graph_padding:
-        return sizes(backend.graph_steps, most)
-    if backend.graph_steps and not backend.graph_steps_exact:
-        raise UserError(
-            f"{backend.name} always pads to the next graph",
-            where="cuda_graph_padding",
-            hint="sglang and trtllm have this option",
-        )
-    return sizes(backend.graph_steps_exact, most)
+    queries = engine.speculation.query_tokens if engine.speculation else 1
+    most = min(2 * seqs * queries, largest_graph(args, backend), budget)
+    steps = backend.graph_steps
+    if not args.cuda_graph_padding:
+        steps = backend.graph_steps_exact
+        if backend.graph_steps and not steps:
+            raise UserError(
+                f"{backend.name} always pads to the next graph",
+                where="cuda_graph_padding",
+                hint="sglang and trtllm have this option",
+            )
+    captured = sizes(steps, most)
+    return multiples(captured, queries, most) if queries > 1 else captured
+
+
+def multiples(captured: tuple[int, ...], queries: int, most: int) -> tuple[int, ...]:
+    """Returns sizes that hold whole verifications: rounded up to multiples of ``queries``
+    (vLLM's adjust_cudagraph_sizes_for_spec_decode)."""
+    rounded = sorted({-(-size // queries) * queries for size in captured})
+    return tuple(size for size in rounded if size <= most)

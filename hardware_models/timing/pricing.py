@@ -62,7 +62,8 @@ class PricedEngine:
     """Everything a step costs on the GPUs of one replica.
 
     ``token_s`` has shape (tokens + 1,), by new tokens of the step, unpadded; ``logit_s``
-    (sequences + 1,).
+    (sequences + 1,). Of data-parallel ranks that step together these are what each costs by
+    itself, and ``joint_s``, shape (ranks x tokens + 1,), what all their tokens cost together.
     """
 
     token_s: FloatArray
@@ -71,6 +72,13 @@ class PricedEngine:
     prefill_state_s: float
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
+    joint_s: FloatArray | None = None
+
+    def balanced(self, ranks: int) -> PricedEngine:
+        """Returns one rank's costs where all ``ranks`` always have equal batches."""
+        if self.joint_s is None:
+            return self
+        return replace(self, token_s=self.token_s + self.joint_s[::ranks], joint_s=None)
 
 
 def price(engine: ResolvedEngine) -> PricedEngine:
@@ -94,10 +102,16 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     token_ops = (*ops.tokens, *attention.by_parts)
     tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs)
     tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
-    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs)
+    queries = engine.speculation.query_tokens if engine.speculation else 1
+    most_logits = min(queries * max_seqs, budget + max_seqs)
+    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits))
     fixed, per_token = _prefill_state(gpu, ops.states)
-    sources = dict.fromkeys((*named, *named_logits, *attention.sources))
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
+    joint, named_joint = None, tuple[OpSource, ...]()
+    if ops.joint:
+        most = engine.ranks_in_step * (budget + max_seqs)
+        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most)
+    sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint)
 
 
 @lru_cache(maxsize=128)

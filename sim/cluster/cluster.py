@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from dynosim.hardware_models.registry import find_module
+from dynosim.sim.cluster.balancers.base import Balancer
+from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
+from dynosim.sim.cluster.rank_router import RankRouter
+from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.engine.engine import Engine, EngineLimits
@@ -21,6 +26,10 @@ class ClusterSpec:
     at once and is longer than ``max_prompt_tokens``.
     ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
     null block). ``frontend_s`` passes between the client's send and the engine's queue.
+
+    A replica has ``ranks`` data-parallel ranks with a scheduler and ``num_blocks`` each, over which
+    ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
+    timer is given, which then stands in for ``timer``.
     """
 
     timer: Timer
@@ -31,6 +40,9 @@ class ClusterSpec:
     replicas: int = 1
     router: str = "round_robin"
     frontend_s: float = 0.0
+    ranks: int = 1
+    balancer: str = "round_robin"
+    lockstep: GroupTimer | None = None
 
 
 def make_router(name: str, num_replicas: int, seed: int) -> Router:
@@ -40,15 +52,37 @@ def make_router(name: str, num_replicas: int, seed: int) -> Router:
     return router
 
 
+def make_balancer(name: str) -> Balancer:
+    """Returns the balancer called ``name``; raises UserError with the nearest names."""
+    module = find_module("dynosim.sim.cluster.balancers", "load balance method", name)
+    balancer: Balancer = module.make()
+    return balancer
+
+
+def _group(spec: ClusterSpec, timer: GroupTimer, requests: Requests) -> RankGroup:
+    balancer = make_balancer(spec.balancer)
+    return RankGroup(timer, spec.limits, spec.num_blocks, requests.blocks_per_unit, balancer)
+
+
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
-    limits = spec.limits
+    limits = _seeded(spec.limits, seed)
     requests = Requests(workload, limits)
     router = make_router(spec.router, spec.replicas, seed)
-    engines = [
-        Engine(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
-        for _ in range(spec.replicas)
-    ]
+    groups: list[RankGroup] = []
+    if spec.lockstep is not None:
+        groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
+        engines = [engine for group in groups for engine in group.engines]
+    else:
+        kind = _engine_kind(limits)
+        engines = [
+            kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
+            for _ in range(spec.replicas * spec.ranks)
+        ]
+        if spec.ranks > 1:
+            balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)]
+            router = RankRouter(router, balancers, spec.ranks)
+    replicas: Sequence[Replica] = groups or engines
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
     )
@@ -57,13 +91,29 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     if workload.max_concurrency is None and router.is_blind:
         from dynosim.sim.cluster.apart import run_apart
 
-        run_apart(engines, router, requests, fitting, recorder, spec.frontend_s)
+        run_apart(replicas, router, requests, fitting, recorder, spec.frontend_s)
     else:
         from dynosim.sim.cluster.together import Together
 
-        Together(engines, router, requests, recorder, spec.frontend_s).run(fitting)
+        Together(replicas, router, requests, recorder, spec.frontend_s).run(fitting)
+    for number, group in enumerate(groups):
+        for index, rank in group.waiting.rank_of.items():
+            recorder.replica[index] = number * len(group.engines) + rank
     for engine in engines:
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
     logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend_s)
+    return recorder.result(logs, spec.num_blocks, spec.frontend_s, limits.drafting)
+
+
+def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:
+    drafting = limits.drafting
+    return replace(limits, drafting=replace(drafting, seed=seed)) if drafting else limits
+
+
+def _engine_kind(limits: EngineLimits) -> type[Engine]:
+    if limits.drafting is None:
+        return Engine
+    from dynosim.sim.engine.speculative_engine import SpeculativeEngine
+
+    return SpeculativeEngine

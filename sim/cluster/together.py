@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Generator
+from collections.abc import Sequence as Items
 
 import simpy
 
 from dynosim.hardware_models.arrays import IntArray
+from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.cluster.worker import Worker
-from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.results import Recorder
 
@@ -22,7 +23,7 @@ class Together:
 
     def __init__(
         self,
-        engines: list[Engine],
+        engines: Items[Replica],
         router: Router,
         requests: Requests,
         recorder: Recorder,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.simulate import Simulation
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -35,6 +36,7 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
         *_foundations(simulation),
     ]
@@ -42,13 +44,21 @@ def summary(
     return "\n".join([*_head(simulation, metrics, spec), "", _latency_table(metrics), "", *facts])
 
 
+def parallel_shape(args: EngineArgs) -> str:
+    """Returns how one replica is cut, as in ``TP 2 × PP 2 × DP 4``."""
+    shape = f"TP {args.tensor_parallel_size}"
+    if args.pipeline_parallel_size > 1:
+        shape += f" × PP {args.pipeline_parallel_size}"
+    if args.data_parallel_size > 1:
+        shape += f" × DP {args.data_parallel_size}"
+    return shape
+
+
 def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
-    shape = f"TP {engine.args.tensor_parallel_size}"
-    if engine.args.pipeline_parallel_size > 1:
-        shape += f" × PP {engine.args.pipeline_parallel_size}"
     yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
+    shape = parallel_shape(engine.args)
     yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
     failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
     yield (
@@ -119,6 +129,18 @@ def _engine(metrics: Metrics) -> str:
         f"{metrics['preemptions']:,} preemptions, "
         f"prefix hit rate {metrics['prefix_hit_rate']:.1%}, busy {metrics['busy_share']:.1%}"
     )
+
+
+def _speculation(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    speculation = simulation.engine.speculation
+    if speculation is not None:
+        length = shown(metrics["spec_decode_acceptance_length"], ".2f")
+        rate = shown(metrics["spec_decode_acceptance_rate"], ".1f")
+        yield (
+            "Speculation",
+            f"{speculation.method}, {speculation.num_tokens} drafts a step: "
+            f"{length} tokens a verification, {rate} % of drafts accepted",
+        )
 
 
 def _cost(metrics: Metrics) -> str:

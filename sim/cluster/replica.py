@@ -1,0 +1,33 @@
+"""What a clock asks of a replica: one engine, or a group of data-parallel ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dynosim.sim.engine.schedulers.base import WaitingQueue
+from dynosim.sim.engine.sequence import Sequence
+
+
+class Replica(Protocol):
+    """Runs of steps one after the other; :class:`~dynosim.sim.engine.engine.Engine` is one.
+
+    Requests are handed over to ``enqueue``.
+    """
+
+    is_interruptible: bool
+
+    @property
+    def waiting(self) -> WaitingQueue:
+        """The requests that have not entered."""
+        ...
+
+    def run_until(
+        self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None], /
+    ) -> float:
+        """Ends the run that ends now, and those after it that end before ``horizon_s``."""
+        ...
+
+    def enqueue(self, seq: Sequence, time_s: float, /) -> float | None:
+        """Takes a request that arrives; returns the end of the run in progress if that moves."""
+        ...
