@@ -30,7 +30,8 @@ class Backend:
     next; ``graph_steps_exact`` are the sizes captured without, none where it cannot be turned off.
     ``graphs_in_mixed_steps`` says that steps with prefill replay graphs too: of the same sizes, or
     of ``graph_mixed_steps`` up to the token budget. ``eager_layer_s`` is the CPU time to launch
-    one layer outside graphs, None where not known.
+    one layer outside graphs, None where not known. ``top_p_bytes_per_logit`` is what drawing from
+    the likeliest tokens moves per logit, None where it is one fused kernel like any draw.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Backend:
     graphs_in_mixed_steps: bool = False
     graph_mixed_steps: tuple[tuple[int, int], ...] = ()
     eager_layer_s: float | None = None
+    top_p_bytes_per_logit: float | None = None
 
     def with_figures(self, figures: Mapping[str, Any]) -> Backend:
         """Returns this backend with other figures, as calibration has them; TypeError for names

@@ -11,6 +11,7 @@ Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
 SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
+Sampling = Literal["greedy", "top_p"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 All2AllBackend = Literal[
     "allgather_reducescatter",
@@ -32,7 +33,9 @@ class EngineArgs:
     model: str
     """Hugging Face name (`dynosim list models`) or the path of a config.json."""
     gpu: str
-    """GPU in any usual spelling (`dynosim list gpus`)."""
+    """GPU in any usual spelling (`dynosim list gpus`) or the path of a card (card.yaml)."""
+    kernel_tables: str | None = None
+    """Folder of kernel tables measured on this GPU, asked before the shipped ones."""
     backend: str = "vllm"
     """Serving engine (`dynosim list backends`)."""
     backend_version: str | None = None
@@ -69,6 +72,8 @@ class EngineArgs:
     """Reuse the KV cache of prompt beginnings seen before; by default as the backend does."""
     enable_chunked_prefill: bool | None = None
     """Split long prompts over several steps; by default as the backend does."""
+    sampling: Sampling = "greedy"
+    """How tokens are drawn; top_p (or top_k) sorts the whole vocabulary for each of them (vllm)."""
     enforce_eager: bool = False
     """Launch kernel by kernel instead of replaying CUDA graphs."""
     cuda_graph_padding: bool | None = None

@@ -12,13 +12,14 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing import attention_table, roofline
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.mixed import MixedTiles
-from dynosim.hardware_models.timing.mixed_source import mixed_attention
+from dynosim.hardware_models.timing.mixed_source import mixed_attention, uneven_decode
 from dynosim.hardware_models.timing.ops import (
     Attention,
     Gemm,
@@ -52,7 +53,7 @@ class PricedAttention:
 
     prefill: tuple[tuple[int, PrefillCurve], ...]
     decode: DecodeRows
-    tiles: MixedTiles | None
+    tiles: MixedTiles | MeasuredMix | None
     by_parts: tuple[TokenOp, ...]
     sources: tuple[OpSource, ...]
 
@@ -73,6 +74,8 @@ class PricedEngine:
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
     joint_s: FloatArray | None = None
+    uneven_s: list[float] | None = None
+    """By decoding sequences: seconds per token that the longest context has beyond the mean."""
 
     def balanced(self, ranks: int) -> PricedEngine:
         """Returns one rank's costs where all ``ranks`` always have equal batches."""
@@ -111,7 +114,12 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
         most = engine.ranks_in_step * (budget + max_seqs)
         joint, named_joint = _summed(gpu, backend, ops.joint, tp, most)
     sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint)
+    uneven, by_size = uneven_decode(gpu, backend, ops.attention), None
+    if uneven is not None:
+        sources |= {uneven.source: None}
+        by_size = uneven.value.by_size(max_seqs)
+    named_all = tuple(sources)
+    return PricedEngine(tokens, logits, attention, fixed, per_token, named_all, joint, by_size)
 
 
 @lru_cache(maxsize=128)

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from math import floor
 
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.graphs import Graphs, graphs_of
 from dynosim.hardware_models.timing.mixed import mixed_attention_s
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
@@ -39,6 +40,7 @@ class StepTimer:
         "_decode_token_s",
         "_host_per_sequence_s",
         "_host_s",
+        "_launch_s",
         "_least_s",
         "_logit_s",
         "_rows",
@@ -47,10 +49,14 @@ class StepTimer:
         "_tiles",
         "_token_s",
         "sources",
+        "uneven_s",
     )
 
     sources: tuple[OpSource, ...]
     """Where the seconds of each op come from."""
+    uneven_s: list[float] | None
+    """By decoding sequences: seconds that a decode-only step takes longer per token by which the
+    longest context exceeds the mean; None: not measured."""
 
     def __init__(
         self,
@@ -62,6 +68,7 @@ class StepTimer:
         asynchronous: bool,
     ) -> None:
         self.sources = priced.sources
+        self.uneven_s = priced.uneven_s
         decode, mixed = graphs
         length = len(priced.token_s)
         self._decode_token_s: list[float] = priced.token_s[decode.run_tokens(length)].tolist()
@@ -71,6 +78,7 @@ class StepTimer:
         self._logit_s: list[float] = priced.logit_s.tolist()
         self._rows = priced.attention.decode
         self._tiles = priced.attention.tiles
+        self._launch_s = sum(layers * curve.launch_s for layers, curve in priced.attention.prefill)
         self._curves: tuple[tuple[int, PrefillCurve], ...] = priced.attention.prefill
         self._state_s = priced.prefill_state_s
         self._state_s_per_token = priced.prefill_state_s_per_token
@@ -105,7 +113,10 @@ class StepTimer:
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:
-        """Returns attention seconds of one prefill chunk over all layers, shards in parallel."""
+        """Returns attention seconds that one prefill chunk adds to a step, over all layers.
+
+        Shards work in parallel. :meth:`step_s` adds the launch that all chunks share.
+        """
         seconds = self._state_s + self._state_s_per_token * chunk_tokens
         for layers, curve in self._curves:
             seconds += layers * curve.seconds(chunk_tokens, prefix_tokens)
@@ -121,6 +132,7 @@ class StepTimer:
     ) -> float:
         """Returns the seconds of one step.
 
+        ``prefill_attention_s`` is the sum of :meth:`prefill_attention_s` over its chunks.
         ``new_tokens`` counts prefill chunks and one per decoding sequence, ``num_logits`` the
         sequences that sample; ``num_decode`` sequences decode over ``context_tokens`` in sum.
         IndexError beyond the compiled token budget plus sequences.
@@ -129,6 +141,7 @@ class StepTimer:
             gpu, least = self._decode_token_s[new_tokens], self._decode_least_s[new_tokens]
         else:
             gpu, least = self._token_s[new_tokens], self._least_s[new_tokens]
+            prefill_attention_s += self._launch_s
         gpu += self._logit_s[num_logits]
         if num_decode:
             knots, seconds, slope = self._rows[num_decode]
@@ -167,6 +180,10 @@ class StepTimer:
             prefill_s -= prefill_states_s
             decode_s -= decode_states_s
             states_s = prefill_states_s + decode_states_s
+        if isinstance(self._tiles, MeasuredMix):
+            return states_s + self._tiles.seconds(
+                prefill_s, prefill_tokens, num_decode, context_tokens
+            )
         return states_s + mixed_attention_s(
             prefill_s,
             decode_s,

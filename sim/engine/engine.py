@@ -47,6 +47,7 @@ class Engine:
         "_run_steps",
         "_scheduler",
         "_timer",
+        "_uneven_s",
         "_unseen",
         "is_interruptible",
         "kv",
@@ -77,6 +78,8 @@ class Engine:
         self._is_ahead = False
         self._unseen: list[Sequence] = []
         self._ended: list[Sequence] = []
+        # Only timers that know of unequal contexts have it.
+        self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
 
     @property
     def running(self) -> list[Sequence]:
@@ -211,6 +214,9 @@ class Engine:
         size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
+        if self._uneven_s is not None and decoding.size:
+            # The same in every step of the run: all contexts grow alike.
+            dt_s += self._uneven_s[size] * decoding.longest_beyond_mean()
         steps = min(decoding.steps_to_finish(), max_run)
         if steps > 1:
             if context + size * (steps - 1) > context_limit:

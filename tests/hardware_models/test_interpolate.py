@@ -143,25 +143,29 @@ class TestPrefillCurve:
     tokens, seconds = np.array([1.0, 100.0, 200.0]), np.array([1.0, 4.0, 9.0])
     curve = PrefillCurve.of(tokens, seconds)
 
-    def test_equals_the_measured_lengths(self) -> None:
-        assert [self.curve.seconds(t, 0) for t in (1, 100, 200)] == pytest.approx([1, 4, 9])
+    def test_a_launch_and_what_a_chunk_adds_are_the_measured_lengths(self) -> None:
+        launch_s = self.curve.launch_s
+        assert launch_s == 1.0
+        assert [launch_s + self.curve.seconds(t, 0) for t in (1, 100, 200)] == pytest.approx(
+            [1, 4, 9]
+        )
 
     def test_is_linear_in_the_root_between(self) -> None:
-        assert self.curve.seconds(150, 0) == pytest.approx(2.5**2)
+        assert self.curve.seconds(150, 0) == pytest.approx(((3**0.5 + 8**0.5) / 2) ** 2)
 
     def test_grows_with_the_square_beyond(self) -> None:
-        assert self.curve.seconds(400, 0) == pytest.approx(4 * 9)
+        assert 1 + self.curve.seconds(400, 0) == pytest.approx(4 * 9)
 
     def test_a_prefix_costs_the_chunks_share_of_pairs(self) -> None:
         # 100 after 100: 100 x (100 + 50) of 200 x 100 pairs.
-        assert self.curve.seconds(100, 100) == pytest.approx(9 * 0.75)
+        assert self.curve.seconds(100, 100) == pytest.approx(8 * 0.75)
 
     def test_never_less_than_the_chunk_alone(self) -> None:
-        assert self.curve.seconds(1, 199) >= 1.0
+        assert self.curve.seconds(100, 1) >= self.curve.seconds(100, 0)
 
     def test_a_measured_block_adds_only_the_cross_term(self) -> None:
-        # Projections are linear in the chunk: whole - prefix + launch.
-        assert self.curve.as_block().seconds(100, 100) == pytest.approx(9 - 4 + 1)
+        # Projections are linear in the chunk: whole - prefix.
+        assert self.curve.as_block().seconds(100, 100) == pytest.approx(9 - 4)
 
     def test_a_window_bounds_the_keys_each_query_sees(self) -> None:
         assert pairs(10, 0, window=4) == 0.5 * 16 + 4 * 6
