@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt, Le
 Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
-SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 Sampling = Literal["greedy", "top_p"]
+SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 All2AllBackend = Literal[
     "allgather_reducescatter",

@@ -98,13 +98,17 @@ def price(engine: ResolvedEngine) -> PricedEngine:
 
 def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     args, gpu, backend = engine.args, engine.gpu, engine.backend.name
-    attention = priced_attention(gpu, backend, ops.attention, ops.states)
+    reads = tuple(
+        engine.backend.decode_reads(op.shape.heads // op.shape.kv_heads) for op in ops.attention
+    )
+    attention = priced_attention(gpu, backend, ops.attention, ops.states, reads)
     max_seqs = args.max_num_seqs or engine.backend.max_num_seqs
     budget = args.max_num_batched_tokens or engine.backend.max_num_batched_tokens
     tp = args.tensor_parallel_size
     token_ops = (*ops.tokens, *attention.by_parts)
     tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs)
     tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
+    tokens[1:] -= engine.backend.fused_quantization_s * _num_quantizing(token_ops, gpu)
     queries = engine.speculation.query_tokens if engine.speculation else 1
     most_logits = min(queries * max_seqs, budget + max_seqs)
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits))
@@ -114,12 +118,10 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
         most = engine.ranks_in_step * (budget + max_seqs)
         joint, named_joint = _summed(gpu, backend, ops.joint, tp, most)
     sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
-    uneven, by_size = uneven_decode(gpu, backend, ops.attention), None
-    if uneven is not None:
-        sources |= {uneven.source: None}
-        by_size = uneven.value.by_size(max_seqs)
-    named_all = tuple(sources)
-    return PricedEngine(tokens, logits, attention, fixed, per_token, named_all, joint, by_size)
+    uneven = uneven_decode(gpu, backend, ops.attention)
+    by_size = uneven.value.by_size(max_seqs) if uneven else None
+    sources |= {uneven.source: None} if uneven else {}
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint, by_size)
 
 
 @lru_cache(maxsize=128)
@@ -144,6 +146,12 @@ def _without_noise(seconds: FloatArray) -> FloatArray:
     """Returns the curve made to rise wherever that changes it by less than :data:`SAW_TOOTH`."""
     rising = lower_envelope(seconds)
     return np.where(seconds <= SAW_TOOTH * rising, rising, seconds)
+
+
+def _num_quantizing(ops: tuple[TokenOp, ...], gpu: Gpu) -> int:
+    """Returns how many products quantise their activations."""
+    products = [op for op in ops if isinstance(op, Gemm)]
+    return sum(op.count for op in products if executed_format(op.dtype, gpu).activation_bytes < 2.0)
 
 
 def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:
@@ -172,13 +180,22 @@ def state_pass_s(gpu: Gpu, state: State, sequences: int) -> float:
 
 @lru_cache(maxsize=128)
 def priced_attention(
-    gpu: Gpu, backend: str, attention: tuple[Attention, ...], states: tuple[State, ...]
+    gpu: Gpu,
+    backend: str,
+    attention: tuple[Attention, ...],
+    states: tuple[State, ...],
+    reads: tuple[float, ...],
 ) -> PricedAttention:
-    """Returns attention priced; shared by all candidates with the same shapes."""
+    """Returns attention priced; shared by all candidates with the same shapes.
+
+    ``reads`` say for each of ``attention`` how often decode reads a KV head.
+    """
     prefill, decode, sources = [], [], []
     by_parts: list[TokenOp] = []
-    for op in attention:
+    for op, num_reads in zip(attention, reads, strict=True):
         parts, curve, grid, named = _one(gpu, backend, op)
+        if num_reads != 1.0:
+            grid = grid.read_again(num_reads)
         inside = () if parts else op.block
         prefill.append((op.count, _floored_curve(curve, op.shape, inside, gpu)))
         decode.append((op.count, _floored_grid(grid, op.shape, inside, gpu)))
