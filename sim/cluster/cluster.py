@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynosim.hardware_models.registry import find_module
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.engine.engine import Engine, EngineLimits
@@ -18,7 +19,8 @@ class ClusterSpec:
     """Equal replicas behind one router; no request longer than ``max_model_len`` is accepted.
 
     ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
-    null block). ``frontend_s`` passes between the client's send and the engine's queue.
+    null block). ``frontend_s`` passes between the client's send and the engine's queue, besides
+    what the ``frontend``'s processors take.
     """
 
     timer: Timer
@@ -28,6 +30,7 @@ class ClusterSpec:
     replicas: int = 1
     router: str = "round_robin"
     frontend_s: float = 0.0
+    frontend: Frontend = Frontend()
 
 
 def make_router(name: str, num_replicas: int, seed: int) -> Router:
@@ -48,17 +51,18 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     ]
     fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
     recorder = Recorder(workload)
+    if workload.max_concurrency is None:
+        recorder.send(fitting, spec.frontend, spec.replicas, spec.frontend_s)
     # Where nothing that an engine does can reach another, each runs through its own requests.
     if workload.max_concurrency is None and router.is_blind:
         from dynosim.sim.cluster.apart import run_apart
 
-        run_apart(engines, router, requests, fitting, recorder, spec.frontend_s)
+        run_apart(engines, router, requests, fitting, recorder)
     else:
         from dynosim.sim.cluster.together import Together
 
-        Together(engines, router, requests, recorder, spec.frontend_s).run(fitting)
+        Together(engines, router, requests, recorder, spec.frontend, spec.frontend_s).run(fitting)
     for engine in engines:
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
-    logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend_s)
+    return recorder.result([engine.log for engine in engines], spec.num_blocks, spec.frontend)
