@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from dynosim.hardware_models.backends import Backend, get_backend
+from dynosim.hardware_models.calibration.overheads import Calibration, calibration_for
 from dynosim.hardware_models.engine_args import EngineArgs, KvCacheDtype
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu, get_gpu
@@ -20,12 +21,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedEngine:
-    """Engine arguments with the backend's defaults in place of None, and the cards they name."""
+    """Engine arguments with the backend's defaults in place of None, and the cards they name.
+
+    ``backend`` has the figures of ``calibration`` already.
+    """
 
     args: EngineArgs
     model: LlmArchitecture
     gpu: Gpu
     backend: Backend
+    calibration: Calibration | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -40,6 +45,9 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     gpu = _located("gpu", get_gpu, args.gpu)
     model = quantized(_located("model", get_model, args.model), args.quantization)
     backend = get_backend(args.backend, args.backend_version, gpu)
+    calibration = calibration_for(backend, gpu, args.calibration)
+    if calibration is not None:
+        backend = backend.with_figures(calibration.figures)
     longest = model.max_position_embeddings
     if args.max_model_len is not None and args.max_model_len > longest:
         raise UserError(
@@ -63,7 +71,11 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     most = filled.max_num_batched_tokens or backend.max_num_batched_tokens
     seqs = args.max_num_seqs or min(backend.max_num_seqs, most)
     return ResolvedEngine(
-        args=replace(filled, max_num_seqs=seqs), model=model, gpu=gpu, backend=backend
+        args=replace(filled, max_num_seqs=seqs),
+        model=model,
+        gpu=gpu,
+        backend=backend,
+        calibration=calibration,
     )
 
 

@@ -12,6 +12,7 @@ from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
@@ -140,6 +141,17 @@ def cluster_spec(
         replicas=deployment.replicas,
         router=deployment.router,
         frontend_s=engine.backend.frontend_s,
+        frontend=_frontend(engine),
+    )
+
+
+def _frontend(engine: ResolvedEngine) -> Frontend:
+    backend = engine.backend
+    return Frontend(
+        request_s=backend.frontend_request_s,
+        input_token_s=backend.frontend_per_input_token_s,
+        output_s=backend.frontend_per_output_token_s,
+        servers=engine.args.api_server_count,
     )
 
 

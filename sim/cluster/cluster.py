@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynosim.hardware_models.registry import find_module
-from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.frontend import IDLE, Frontend
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.engine.engine import Engine, EngineLimits
@@ -30,7 +30,7 @@ class ClusterSpec:
     replicas: int = 1
     router: str = "round_robin"
     frontend_s: float = 0.0
-    frontend: Frontend = Frontend()
+    frontend: Frontend = IDLE
 
 
 def make_router(name: str, num_replicas: int, seed: int) -> Router:

@@ -52,10 +52,14 @@ class Frontend:
         """
         if not self.output_s or not len(steps.counts):
             return steps
-        work_s = steps.outputs * (self.output_s / self.servers)
+        work_s = np.asarray(steps.outputs * (self.output_s / self.servers), dtype=np.float64)
         ends_s = _ends_s(steps, work_s)
         before_s = np.concatenate((steps.start_s[:1], ends_s[:-1]))
         return _as_written(steps, work_s, before_s)
+
+
+IDLE = Frontend()
+"""Takes no time."""
 
 
 class Intake:

@@ -125,9 +125,9 @@ class Steps:
     """An engine's steps as runs, one array element a run.
 
     The ``j``-th step (from 0) of a run lasts ``dt_s + j * growth_s``; in each of its steps
-    ``num_decode`` requests get a token that is not their first, and ``num_first`` the first one of a
-    stint. Where ``is_pause``, the run is one
-    step that those requests sit out, and they get their token with the next run that is none. The
+    ``num_decode`` requests get a token that is not their first, and ``num_first`` the first one of
+    a stint. Where ``is_pause``, the run is one step that ``num_decode`` requests sit out, and they
+    get their token with the next run that is none. The
     other columns are KV blocks held and requests running and waiting at the run's end.
     """
 

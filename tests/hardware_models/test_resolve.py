@@ -14,7 +14,7 @@ def resolve(**changes):
 def test_every_none_is_filled_but_the_pins():
     args = resolve().args
     unset = [name for name, value in vars(args).items() if value is None]
-    left_to_the_scheduler = ["scheduling_policy"]
+    left_to_the_scheduler = ["scheduling_policy", "calibration"]
     assert unset == [*left_to_the_scheduler, "num_gpu_blocks_override", "kv_cache_memory_bytes"]
 
 
