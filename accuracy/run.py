@@ -1,8 +1,12 @@
-"""Simulates cases as they were run."""
+"""Simulates cases as they were run, alone or in a pool of processes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from dynosim.accuracy.case import Case
@@ -12,6 +16,12 @@ from dynosim.sim.metrics import Metrics
 from dynosim.sim.simulate import simulate
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.columns import Workload
+
+_REQUESTS_PER_TASK = 2_000
+"""Requests that a worker is handed at once: about a tenth of a second's work."""
+
+Report = Callable[[int], None]
+"""Told after every case how many requests more have been simulated."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,11 +48,90 @@ def run_case(case: Case, overheads: Mapping[str, float] | None = None) -> Outcom
     What the case says of its own overheads holds over both.
     """
     load = case.workload
-    workload = load if isinstance(load, Workload) else build_workload(load)
     figures = {**(overheads or {}), **case.overheads}
     try:
+        workload = load if isinstance(load, Workload) else build_workload(load)
         simulation = simulate(case.deployment, workload, seed=case.seed, overheads=figures)
     except UserError as error:
         return Outcome(case=case, predicted={}, refusal=str(error).splitlines()[0])
     basis = weakest(simulation.timer.sources)
     return Outcome(case=case, predicted=simulation.metrics(), basis=basis)
+
+
+def num_requests(case: Case) -> int:
+    """Returns how many requests a case simulates: what its cost grows with."""
+    load = case.workload
+    return len(load) if isinstance(load, Workload) else load.num_prompts or 1_000
+
+
+def run_cases(
+    cases: Sequence[Case],
+    *,
+    jobs: int = 1,
+    overheads: Mapping[str, float] | None = None,
+    report: Report = lambda requests: None,
+) -> list[Outcome]:
+    """Returns the outcomes in the order of ``cases``, the same for any number of ``jobs``.
+
+    Processes are spawned: with ``jobs`` above 1 a script must call this under
+    ``if __name__ == "__main__":``. Ctrl-C ends the workers and raises KeyboardInterrupt.
+    """
+    if jobs == 1 or len(cases) < 2:
+        return [_reported(run_case(case, overheads), report) for case in cases]
+    pool = ProcessPoolExecutor(
+        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts
+    )
+    outcomes: dict[int, Outcome] = {}
+    try:
+        tasks: dict[Future[list[_Answer]], list[int]] = {
+            pool.submit(_run_task, [cases[i] for i in task], overheads): task
+            for task in _tasks(cases)
+        }
+        for future in as_completed(tasks):
+            for i, answer in zip(tasks[future], future.result(), strict=True):
+                predicted, basis, refusal = answer
+                outcome = Outcome(case=cases[i], predicted=predicted, basis=basis, refusal=refusal)
+                outcomes[i] = _reported(outcome, report)
+    except BrokenProcessPool:
+        raise UserError(
+            "a worker process died", where="jobs", hint="out of memory? try fewer jobs"
+        ) from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [outcomes[i] for i in range(len(cases))]
+
+
+_Answer = tuple[Metrics, str, str | None]
+
+
+def _run_task(cases: list[Case], overheads: Mapping[str, float] | None) -> list[_Answer]:
+    """Runs in a worker; what the parent already has does not travel back."""
+    outcomes = [run_case(case, overheads) for case in cases]
+    return [(o.predicted, o.basis, o.refusal) for o in outcomes]
+
+
+def _tasks(cases: Sequence[Case]) -> Iterator[list[int]]:
+    """Yields the indices of cases that travel together, the costliest first.
+
+    A long case that started last would leave all other processes waiting for it.
+    """
+    task: list[int] = []
+    requests = 0
+    for i in sorted(range(len(cases)), key=lambda i: -num_requests(cases[i])):
+        task.append(i)
+        requests += num_requests(cases[i])
+        if requests >= _REQUESTS_PER_TASK:
+            yield task
+            task, requests = [], 0
+    if task:
+        yield task
+
+
+def _reported(outcome: Outcome, report: Report) -> Outcome:
+    report(num_requests(outcome.case))
+    return outcome
+
+
+def _leave_interrupts() -> None:
+    """Leaves Ctrl-C to the parent, which ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
