@@ -36,7 +36,7 @@ _NOT_MODELLED = {
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "starcoder2", "gpt2")
 _BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "phi", "gpt2")
-_PLAIN_MLP = ("phi", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "falcon", "nemotron")
+_PLAIN_MLP = ("phi", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "falcon", "gptj", "nemotron")
 _SHARED_WIDTH = (
     "shared_expert_intermediate_size",
     "shared_intermediate_size",
