@@ -25,6 +25,8 @@ class EngineArgs:
     """Hugging Face name (`dynosim list models`) or the path of a config.json."""
     gpu: str
     """GPU in any usual spelling (`dynosim list gpus`)."""
+    kernel_tables: str | None = None
+    """Folder of kernel tables measured on this GPU, asked before the shipped ones."""
     backend: str = "vllm"
     """Serving engine (`dynosim list backends`)."""
     backend_version: str | None = None

@@ -20,7 +20,8 @@ class Gpu:
     ``nvlink_bandwidth_bytes_s`` is None where GPUs talk over PCIe. ``tables`` names the folder
     of measured kernel tables (None: roofline only); ``tables_nearest`` that of the measured GPU
     most like this one, whose efficiencies may stand in. ``multiprocessors``, their shared memory
-    and the L2 cache are None where no model of time asks for them.
+    and the L2 cache are None where no model of time asks for them. ``own_tables`` is a folder of
+    tables that the user measured, asked before the shipped ones.
     """
 
     key: str
@@ -42,6 +43,7 @@ class Gpu:
     multiprocessors: int | None = None
     multiprocessor_shared_bytes: int | None = None
     l2_cache_bytes: int | None = None
+    own_tables: str | None = None
 
     def peak(self, dtype: str) -> float:
         """Returns the dense peak rate in FLOP/s; KeyError where the GPU has no such dtype."""

@@ -42,7 +42,7 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     cache from the model. Raises UserError, located by argument, for unknown names and for a
     ``max_model_len`` beyond what the model was made for.
     """
-    gpu = _located("gpu", get_gpu, args.gpu)
+    gpu = _with_own_tables(_located("gpu", get_gpu, args.gpu), args.kernel_tables)
     model = quantized(_located("model", get_model, args.model), args.quantization)
     backend = get_backend(args.backend, args.backend_version, gpu)
     calibration = calibration_for(backend, gpu, args.calibration)
@@ -98,6 +98,22 @@ def quantized(model: LlmArchitecture, method: str | None) -> LlmArchitecture:
     return replace(
         model, quantization=online_quantization(wanted.replace("-", "_"), model.base_dtype)
     )
+
+
+def _with_own_tables(gpu: Gpu, folder: str | None) -> Gpu:
+    """Returns the GPU with the tables in ``folder``; UserError unless measured on such a GPU."""
+    if folder is None:
+        return gpu
+    from dynosim.hardware_models.timing.own_tables import own_tables
+
+    tables = _located("kernel_tables", own_tables, folder)
+    if tables.gpu != gpu.key:
+        raise UserError(
+            f"measured on {tables.gpu}, but the engine runs on {gpu.key}",
+            where="kernel_tables",
+            hint=f"tables of {tables.gpu} stand in {tables.folder}",
+        )
+    return replace(gpu, own_tables=tables.folder)
 
 
 def _located(where: str, look_up: Callable[[str], T], name: str) -> T:

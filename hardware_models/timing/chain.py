@@ -52,11 +52,15 @@ def forget_prices() -> None:
 def timing_source(gpu: Gpu, backend: str) -> TimingSource:
     """Returns what prices ops on ``gpu`` under ``backend``.
 
-    In order: registered sources; this GPU under this backend, then under others (a GPU without
+    In order: registered sources; the user's own tables; this GPU under this backend, then under others (a GPU without
     tables: the nearest one with them); this backend on GPUs of the same generation, nearest
     first; rooflines at the efficiency of those kernels.
     """
     own = [s for factory in _registered if (s := factory(gpu, backend)) is not None]
+    if gpu.own_tables:
+        from dynosim.hardware_models.timing.own_source import OwnSource, own_tables
+
+        own.append(OwnSource(gpu, own_tables(gpu.own_tables), backend))
     home = _home(gpu)
     if home is not None:
         others = [b for b in TABLE_BACKENDS if b != backend]

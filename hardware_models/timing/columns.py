@@ -12,6 +12,7 @@ from dynosim.hardware_models.timing import roofline
 from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.ops import AllReduce, Elementwise, Experts, Gemm, TokenOp
 from dynosim.hardware_models.timing.source import OpSource, Priced
+from dynosim.hardware_models.timing.tables import MissingTable
 from dynosim.hardware_models.timing.weight_format import executed_format
 
 COLUMN_STEP = 16384
@@ -55,6 +56,11 @@ def _one(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[Fl
     tokens = np.arange(1, length + 1, dtype=np.float64)
     source = timing_source(gpu, backend)
     if isinstance(op, Elementwise):
+        if gpu.own_tables:
+            try:
+                return _own_elementwise(gpu, backend, op, tokens)
+            except MissingTable:
+                pass
         moved = roofline.elementwise_s(gpu, tokens * op.bytes_per_token)
         return Priced(moved, ELEMENTWISE_SOURCE)
     if isinstance(op, Gemm):
@@ -67,6 +73,16 @@ def _one(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[Fl
         return _raised(experts, roofline.moe_floor_s(gpu, tokens, op.block, form))
     assert isinstance(op, AllReduce)
     return source.all_reduce_s(tokens * op.bytes_per_token, tp)
+
+
+def _own_elementwise(
+    gpu: Gpu, backend: str, op: Elementwise, tokens: FloatArray
+) -> Priced[FloatArray]:
+    from dynosim.hardware_models.timing.own_source import own_source
+
+    own = own_source(gpu, backend)
+    assert own is not None
+    return own.elementwise_s(tokens, op.bytes_per_token)
 
 
 def _raised(priced: Priced[FloatArray], floor: FloatArray) -> Priced[FloatArray]:

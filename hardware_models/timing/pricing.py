@@ -12,6 +12,7 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing import attention_table, roofline
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
@@ -57,7 +58,7 @@ class PricedAttention:
 
     prefill: tuple[tuple[int, PrefillCurve], ...]
     decode: DecodeRows
-    tiles: MixedTiles | None
+    tiles: MixedTiles | MeasuredMix | None
     by_parts: tuple[TokenOp, ...]
     sources: tuple[OpSource, ...]
 

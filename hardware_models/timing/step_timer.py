@@ -6,6 +6,7 @@ from bisect import bisect_right
 from math import floor
 
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.graphs import Graphs, graphs_of
 from dynosim.hardware_models.timing.mixed import mixed_attention_s
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
@@ -167,6 +168,10 @@ class StepTimer:
             prefill_s -= prefill_states_s
             decode_s -= decode_states_s
             states_s = prefill_states_s + decode_states_s
+        if isinstance(self._tiles, MeasuredMix):
+            return states_s + self._tiles.seconds(
+                prefill_s, prefill_tokens, num_decode, context_tokens
+            )
         return states_s + mixed_attention_s(
             prefill_s,
             decode_s,

@@ -43,6 +43,8 @@ class TableSource:
     measured_on: Gpu
     backend: str
     home: bool
+    folder: str | None = None
+    """Folder of tables, by default that of ``measured_on``."""
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
         form, near = self._forms(dtype)
@@ -131,6 +133,8 @@ class TableSource:
 
     @property
     def _folder(self) -> str:
+        if self.folder is not None:
+            return self.folder
         if self.measured_on.tables is None:
             raise MissingTable(f"no measured tables for {self.measured_on.name}")
         return self.measured_on.tables
