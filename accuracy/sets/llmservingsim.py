@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dynosim.accuracy.case import Case
+from dynosim.accuracy.case import NO_FRONTEND, Case
 from dynosim.accuracy.sets.llmservingsim_grids import GRIDS, write_tables
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.deployment import Deployment
@@ -77,7 +77,7 @@ def _case(folder: Path, run: str, gpu: str) -> Case:
         deployment=deployment,
         workload=_workload(folder, run, requests),
         measured=latencies_ms(requests),
-        overheads={"frontend_s": 0.0},
+        overheads=NO_FRONTEND,
         tags={"load": "open loop"},
     )
 
