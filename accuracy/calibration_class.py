@@ -13,7 +13,7 @@ from dynosim.accuracy.case import Case
 from dynosim.accuracy.halves import fold_of
 from dynosim.accuracy.measured_set import rank
 from dynosim.accuracy.parameters import era_of
-from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.backends import Backend, version_key
 from dynosim.hardware_models.calibration.overheads import gpu_class
 from dynosim.hardware_models.errors import UserError
@@ -54,7 +54,7 @@ class CalibrationClass:
         """The groups of its cases, sorted."""
         return tuple(sorted({c.group for c in self.cases}))
 
-    def folds(self) -> FloatArray:
+    def folds(self) -> IntArray:
         """Returns each case's fold, shape (cases,); groups stay together.
 
         Where there is but one group, every case is one: it is then held out by points.

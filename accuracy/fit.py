@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynosim.accuracy.calibration_class import CalibrationClass
-from dynosim.accuracy.case import Case
 from dynosim.accuracy.linearised import Linearised, Prior, minimise, robust_cost
 from dynosim.accuracy.parameters import Parameter, fitted_metrics, parameters_of
 from dynosim.accuracy.predictions import Figures, Predictions, Question, log_error
 from dynosim.accuracy.run import Outcome
-from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 
 ROUNDS = 3
 DIFFERENCE = 0.15
@@ -167,7 +166,7 @@ class _Search:
         self.parameters = tuple(self.parameters[i] for i in kept.tolist())
         return Linearised(model.at[kept], model.errors, model.slopes[:, kept], model.weights)
 
-    def _without(self, folds: FloatArray, fold: int) -> Figures:
+    def _without(self, folds: IntArray, fold: int) -> Figures:
         assert self.model is not None
         used = np.array([float(folds[case] != fold) for case, _ in self.rows])
         return self.figures(minimise(self.model.only(used), self.prior, RADIUS))
@@ -191,12 +190,3 @@ def _rows(outcomes: Sequence[Outcome]) -> list[tuple[int, str]]:
         for metric in fitted_metrics(outcome.case.measured)
         if not math.isnan(log_error(outcome, metric))
     ]
-
-
-def without_calibration(case: Case) -> Case:
-    """Returns the case under the priors of its backend's card."""
-    from dataclasses import replace
-
-    from dynosim.hardware_models.calibration.overheads import NONE
-
-    return replace(case, deployment=replace(case.deployment, calibration=NONE))

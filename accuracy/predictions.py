@@ -55,9 +55,7 @@ class Predictions:
     ) -> list[Outcome]:
         """Returns the outcomes, in order."""
         new = {q.key: q for q in questions if q.key not in self._answers}
-        cases = [
-            replace(q.case, overheads={**q.figures, **q.case.overheads}) for q in new.values()
-        ]
+        cases = [replace(q.case, overheads={**q.figures, **q.case.overheads}) for q in new.values()]
         outcomes = run_cases(cases, jobs=self._jobs, report=report)
         self.num_simulated += len(cases)
         for key, outcome in zip(new, outcomes, strict=True):

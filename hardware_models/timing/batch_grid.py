@@ -132,9 +132,7 @@ class MeasuredMix:
         high = self._at_prefix(i + 1, prefill_s, n, h, k, g)
         return prefill_s + low + f * (high - low)
 
-    def _at_prefix(
-        self, chunk: int, prefill_s: float, n: int, h: float, k: int, g: float
-    ) -> float:
+    def _at_prefix(self, chunk: int, prefill_s: float, n: int, h: float, k: int, g: float) -> float:
         j, p = _place(self._prefill_s[chunk], prefill_s)
         p = min(p, 1.0)
         low = _bilinear(self._added_s[chunk][j], n, h, k, g)

@@ -52,9 +52,7 @@ def mixed_attention(
     return Priced(None, OpSource(NAME, source, detail))
 
 
-def _own(
-    gpu: Gpu, backend: str, attention: tuple[Attention, ...]
-) -> Priced[MeasuredMix] | None:
+def _own(gpu: Gpu, backend: str, attention: tuple[Attention, ...]) -> Priced[MeasuredMix] | None:
     if not gpu.own_tables:
         return None
     from dynosim.hardware_models.timing.own_source import own_source
