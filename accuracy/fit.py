@@ -1,13 +1,13 @@
 """Fits the overheads of backends to measured cases, and holds the result against held-out groups.
 
 The logarithms of a few overheads, bounded and drawn to their priors, minimise the soft-L1 loss of
-the logarithms of predicted / measured, each group counting alike. Predictions are linearised at the
-best overheads so far by finite differences, the linear problem is solved within a trust region, and
-so on: two or three rounds of (parameters + 1) simulations a case.
+the logarithms of predicted / measured, each group counting alike. A round linearises predictions at
+the best overheads so far by finite differences, solves that problem within bounds, and tries the
+solution and points on the way to it: (parameters + 3) simulations a case.
 
 For each fold the last linear problem is solved again without the fold's groups, and these are
-simulated with that solution. What is shared with the full fit is the point at which slopes were
-taken: how predictions react to overheads, which knows nothing of what was measured.
+simulated where the difference leads. Overheads that do not lower the loss of held-out groups are
+not kept.
 """
 
 from __future__ import annotations
@@ -15,24 +15,28 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from dynosim.accuracy.calibration_class import CalibrationClass
 from dynosim.accuracy.linearised import Linearised, Prior, minimise, robust_cost
-from dynosim.accuracy.parameters import Parameter, fitted_metrics, parameters_of
+from dynosim.accuracy.parameters import fitted_metrics, parameters_of
 from dynosim.accuracy.predictions import Figures, Predictions, Question, log_error
 from dynosim.accuracy.run import Outcome
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 
-ROUNDS = 3
+ROUNDS = 2
+STRIDES = (1.0, 0.5, 0.2)
+"""Shares of the way to the linear problem's solution that are tried."""
 DIFFERENCE = 0.15
 """Step of finite differences, in logarithms: wide enough to look across small kinks."""
 RADIUS = 1.5
 """How far one round may move a logarithm."""
 GROUP_WEIGHT = 8.0
 """Measurements that a group counts for, however many it has: what priors are weighed against."""
+LOST = 100.0
+"""Standard errors that a case counts for which overheads made impossible to simulate."""
 LEAST_INFLUENCE = 0.3
 """A parameter that moves all errors together by less, in standard errors, keeps its prior."""
 
@@ -61,22 +65,23 @@ def fit(
     """Returns the fit of every class; all of them share the processes of ``predictions``."""
     searches = [_Search(subject) for subject in subjects]
     before = _asked(predictions, [[Question(c, {}) for c in s.cases] for s in subjects])
+    for search, outcomes in zip(searches, before, strict=True):
+        search.begin(outcomes)
     for number in range(ROUNDS):
-        tell(f"round {number + 1} of {ROUNDS}: {sum(len(s.questions()) for s in searches):,} runs")
-        answers = _asked(predictions, [search.questions() for search in searches])
-        for search, outcomes in zip(searches, answers, strict=True):
+        tell(f"round {number + 1} of {ROUNDS}: {sum(len(s.slopes()) for s in searches):,} slopes")
+        for search, outcomes in zip(
+            searches, _asked(predictions, [s.slopes() for s in searches]), strict=True
+        ):
             search.learn(outcomes)
+        for search, outcomes in zip(
+            searches, _asked(predictions, [s.strides() for s in searches]), strict=True
+        ):
+            search.move(outcomes)
     tell("held-out groups")
     held_out = _asked(predictions, [search.held_out_questions() for search in searches])
     after = _asked(predictions, [search.final_questions() for search in searches])
     return [
-        Fitted(
-            subject=search.subject,
-            figures=search.figures(search.best),
-            before=tuple(first),
-            after=tuple(last),
-            held_out=tuple(outside),
-        )
+        search.fitted(first, last, outside)
         for search, first, last, outside in zip(searches, before, after, held_out, strict=True)
     ]
 
@@ -87,21 +92,15 @@ def _asked(predictions: Predictions, by_class: list[list[Question]]) -> list[lis
     return [[next(answers) for _ in questions] for questions in by_class]
 
 
-@dataclass(eq=False)
 class _Search:
-    """The search for one class's overheads: where it is, and the best so far."""
+    """The search for one class's overheads: where it stands, and how errors change there."""
 
-    subject: CalibrationClass
-    parameters: tuple[Parameter, ...] = ()
-    at: FloatArray = field(default_factory=lambda: np.zeros(0))
-    radius: float = RADIUS
-    model: Linearised | None = None
-    cost: float = math.inf
-    rows: list[tuple[int, str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.parameters = parameters_of(self.subject.card)
-        self.at = self.prior.mean
+    def __init__(self, subject: CalibrationClass) -> None:
+        self.subject = subject
+        self.parameters = parameters_of(subject.card)
+        self.at: FloatArray = self.prior.mean
+        self.model: Linearised | None = None
+        self.rows: list[tuple[int, str]] = []
 
     @property
     def prior(self) -> Prior:
@@ -110,21 +109,51 @@ class _Search:
         mean, low, high = np.array(logs).reshape(-1, 3).T
         return Prior(mean, np.array([p.spread for p in self.parameters]), low, high)
 
-    @property
-    def best(self) -> FloatArray:
-        """The logarithms of the best overheads that were tried."""
-        assert self.model is not None, "nothing was learnt yet"
-        return self.model.at
-
     def figures(self, at: FloatArray) -> Figures:
         """Returns overheads by name; four digits are more than can be told apart."""
         pairs = zip(self.parameters, at.tolist(), strict=True)
         return {p.name: float(f"{math.exp(x):.4g}") for p, x in pairs}
 
-    def questions(self) -> list[Question]:
-        """Returns every case here, and with each overhead a little larger."""
-        points = [self.at, *(self.at + DIFFERENCE * np.eye(len(self.at)))]
-        return [Question(c, self.figures(x)) for x in points for c in self.subject.cases]
+    def begin(self, before: Sequence[Outcome]) -> None:
+        """Takes the outcomes under the card's figures: what is predicted at all is fitted."""
+        self.rows = [
+            (i, metric)
+            for i, outcome in enumerate(before)
+            for metric in fitted_metrics(outcome.case.measured)
+            if not math.isnan(log_error(outcome, metric))
+        ]
+
+    def slopes(self) -> list[Question]:
+        """Returns every case where the search stands, and with each overhead a little larger."""
+        return self._at(self.at, *(self.at + DIFFERENCE * np.eye(len(self.at))))
+
+    def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Takes the answers to :meth:`slopes`; drops parameters that they say nothing about."""
+        errors = self._errors(outcomes)
+        slopes = np.nan_to_num((errors[1:] - errors[0]).T / DIFFERENCE)
+        is_first = self.model is None
+        weights = self._weights()
+        if is_first:
+            influence = np.sqrt(weights @ (slopes * self.prior.spread) ** 2)
+            kept = np.flatnonzero(influence >= LEAST_INFLUENCE)
+            self.parameters = tuple(self.parameters[i] for i in kept.tolist())
+            self.at, slopes = self.at[kept], slopes[:, kept]
+        self.model = Linearised(self.at, errors[0], slopes, weights)
+
+    def strides(self) -> list[Question]:
+        """Returns every case at points on the way to where the linear problem is solved."""
+        return self._at(*self._ahead())
+
+    def move(self, outcomes: Sequence[Outcome]) -> None:
+        """Takes the answers to :meth:`strides`, and goes to the best of them, or stays."""
+        assert self.model is not None, "nothing was learnt yet"
+        points = [self.at, *self._ahead()]
+        errors = np.vstack((self.model.errors, self._errors(outcomes)))
+        costs = [
+            robust_cost(row, self.model.weights) + self.prior.penalty(x)
+            for row, x in zip(errors, points, strict=True)
+        ]
+        self.at = points[int(np.argmin(costs))]
 
     def held_out_questions(self) -> list[Question]:
         """Returns every case under overheads that were fitted without its fold."""
@@ -134,59 +163,54 @@ class _Search:
         return [Question(case, by_fold[fold]) for case, fold in pairs]
 
     def final_questions(self) -> list[Question]:
-        """Returns every case under the best overheads."""
-        figures = self.figures(self.best)
-        return [Question(case, figures) for case in self.subject.cases]
+        """Returns every case where the search ended."""
+        return self._at(self.at)
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Takes the answers to :meth:`questions`, and moves on."""
+    def fitted(
+        self, before: Sequence[Outcome], after: Sequence[Outcome], held_out: Sequence[Outcome]
+    ) -> Fitted:
+        """Returns the result: no figures at all where held-out groups are none the better."""
+        weights = self._weights()
+        losses = [robust_cost(self._errors(o)[0], weights) for o in (before, held_out)]
+        is_better = losses[1] < losses[0]
+        return Fitted(
+            subject=self.subject,
+            figures=self.figures(self.at) if is_better else {},
+            before=tuple(before),
+            after=tuple(after if is_better else before),
+            held_out=tuple(held_out if is_better else before),
+        )
+
+    def _at(self, *points: FloatArray) -> list[Question]:
+        figures = [self.figures(x) for x in points]
+        return [Question(case, f) for f in figures for case in self.subject.cases]
+
+    def _ahead(self) -> list[FloatArray]:
+        assert self.model is not None, "nothing was learnt yet"
+        end = minimise(self.model, self.prior, RADIUS)
+        return [self.at + share * (end - self.at) for share in STRIDES]
+
+    def _errors(self, outcomes: Sequence[Outcome]) -> FloatArray:
+        """Returns logarithmic errors over their standard errors, shape (points, rows)."""
         n = len(self.subject.cases)
-        if self.model is None:
-            self.rows = _rows(outcomes[:n])
-        by_point = [outcomes[i : i + n] for i in range(0, len(outcomes), n)]
-        errors = np.array([self._errors(answers) for answers in by_point])
-        slopes = np.nan_to_num((errors[1:] - errors[0]).T / DIFFERENCE)
-        found = Linearised(self.at, errors[0], slopes, self._weights())
-        cost = robust_cost(found.errors, found.weights) + self.prior.penalty(self.at)
-        if self.model is None:
-            found = self._keep_influential(found)
-        if cost <= self.cost:
-            self.model, self.cost = found, cost
-        else:
-            # The step overshot: try a shorter one from where it began.
-            self.radius *= 0.3
-        assert self.model is not None
-        self.at = minimise(self.model, self.prior, self.radius)
-
-    def _keep_influential(self, model: Linearised) -> Linearised:
-        """Leaves alone the parameters that the measurements say nothing about."""
-        spread = self.prior.spread
-        influence = np.sqrt(model.weights @ (model.slopes * spread) ** 2)
-        kept = np.flatnonzero(influence >= LEAST_INFLUENCE)
-        self.parameters = tuple(self.parameters[i] for i in kept.tolist())
-        return Linearised(model.at[kept], model.errors, model.slopes[:, kept], model.weights)
+        noise = [fitted_metrics(case.measured) for case in self.subject.cases]
+        rows = [
+            [log_error(outcomes[at + i], metric) / noise[i][metric] for i, metric in self.rows]
+            for at in range(0, len(outcomes), n)
+        ]
+        return np.asarray(np.nan_to_num(np.array(rows, dtype=np.float64), nan=LOST))
 
     def _without(self, folds: IntArray, fold: int) -> Figures:
-        assert self.model is not None
+        """Returns overheads from which the influence of one fold is taken away."""
+        assert self.model is not None, "nothing was learnt yet"
         used = np.array([float(folds[case] != fold) for case, _ in self.rows])
-        return self.figures(minimise(self.model.only(used), self.prior, RADIUS))
-
-    def _errors(self, outcomes: Sequence[Outcome]) -> list[float]:
-        """Returns every row's logarithmic error over its standard error."""
-        noise = [fitted_metrics(case.measured) for case in self.subject.cases]
-        return [log_error(outcomes[i], metric) / noise[i][metric] for i, metric in self.rows]
+        prior = self.prior
+        change = minimise(self.model.only(used), prior, RADIUS) - minimise(
+            self.model, prior, RADIUS
+        )
+        return self.figures(np.clip(self.at + change, prior.low, prior.high))
 
     def _weights(self) -> FloatArray:
         groups = [self.subject.cases[i].group for i, _ in self.rows]
         rows = Counter(groups)
         return np.array([min(1.0, GROUP_WEIGHT / rows[group]) for group in groups])
-
-
-def _rows(outcomes: Sequence[Outcome]) -> list[tuple[int, str]]:
-    """Returns (case, metric) of everything that was measured, counts, and is predicted."""
-    return [
-        (i, metric)
-        for i, outcome in enumerate(outcomes)
-        for metric in fitted_metrics(outcome.case.measured)
-        if not math.isnan(log_error(outcome, metric))
-    ]
