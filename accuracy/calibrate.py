@@ -13,9 +13,10 @@ import numpy as np
 
 from dynosim.accuracy.calibration_class import CalibrationClass, classes_of
 from dynosim.accuracy.case import Case
-from dynosim.accuracy.errors import Residual, quantity_of, residuals
+from dynosim.accuracy.errors import Residual, residuals
 from dynosim.accuracy.fit import Fitted, Tell, fit
 from dynosim.accuracy.halves import half_of
+from dynosim.accuracy.kinds import quantity_of
 from dynosim.accuracy.parameters import fitted_metrics
 from dynosim.accuracy.predictions import Predictions, Question, log_error
 from dynosim.accuracy.run import Outcome

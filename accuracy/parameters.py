@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dynosim.accuracy.errors import quantity_of
+from dynosim.accuracy.kinds import quantity_of
 from dynosim.hardware_models.backends import Backend, version_key
 from dynosim.hardware_models.cards import read_yaml
 

@@ -10,11 +10,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from dynosim.accuracy.case import Case
+from dynosim.accuracy.kinds import basis_of
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.timing.columns import ELEMENTWISE_SOURCE
-from dynosim.hardware_models.timing.source import weakest
 from dynosim.sim.metrics import Metrics
-from dynosim.sim.simulate import Simulation, simulate
+from dynosim.sim.simulate import simulate
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.columns import Workload
 
@@ -57,15 +56,6 @@ def run_case(case: Case, overheads: Mapping[str, float] | None = None) -> Outcom
         return Outcome(case=case, predicted={}, refusal=str(error).splitlines()[0])
     basis = basis_of(simulation)
     return Outcome(case=case, predicted=simulation.metrics(), basis=basis)
-
-
-def basis_of(simulation: Simulation) -> str:
-    """Returns the provenance that vouches least among those of a step's kernels.
-
-    Fused element-wise kernels are not among them: they are memory traffic for every engine.
-    """
-    sources = [s for s in simulation.timer.sources if s != ELEMENTWISE_SOURCE]
-    return weakest(sources)
 
 
 def num_requests(case: Case) -> int:

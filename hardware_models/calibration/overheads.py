@@ -21,7 +21,7 @@ NONE = "none"
 """The name of no calibration at all: the priors of the backend's card."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
     """Overheads of one backend on one class of GPUs.
 

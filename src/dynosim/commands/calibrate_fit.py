@@ -16,7 +16,7 @@ from cyclopts import Parameter
 import dynosim
 from dynosim.accuracy.calibrate import Calibrated, calibrate, calibrate_own, write_document
 from dynosim.accuracy.case import Case
-from dynosim.accuracy.intervals import learn, write_model
+from dynosim.accuracy.learn_intervals import learn, write_model
 from dynosim.accuracy.measured_set import load_sets
 from dynosim.accuracy.predictions import Predictions
 from dynosim.accuracy.result_file import case_of, read_results

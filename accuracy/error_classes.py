@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynosim.accuracy.errors import Residual
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.calibration.overheads import gpu_class
 from dynosim.hardware_models.gpus import get_gpu
+
+if TYPE_CHECKING:
+    from dynosim.accuracy.errors import Residual
 
 LEVEL = 0.8
 """Share of measurements that an interval is meant to hold."""
