@@ -18,6 +18,9 @@ Figures = Mapping[str, float]
 _KEPT = ("request_throughput", "mean_e2el_ms")
 """Metrics that tell a case's load, kept beside those that were measured."""
 
+_SAVED_EVERY = 1000
+"""Simulations between two writes: a minute's work is lost at most."""
+
 
 @dataclass(frozen=True, eq=False)
 class Question:
@@ -55,15 +58,20 @@ class Predictions:
     ) -> list[Outcome]:
         """Returns the outcomes, in order."""
         new = {q.key: q for q in questions if q.key not in self._answers}
-        cases = [replace(q.case, overheads={**q.figures, **q.case.overheads}) for q in new.values()]
+        keys = list(new)
+        for at in range(0, len(keys), _SAVED_EVERY):
+            self._simulate([new[key] for key in keys[at : at + _SAVED_EVERY]], report)
+        return [self._outcome(q) for q in questions]
+
+    def _simulate(self, questions: Sequence[Question], report: Report) -> None:
+        cases = [replace(q.case, overheads={**q.figures, **q.case.overheads}) for q in questions]
         outcomes = run_cases(cases, jobs=self._jobs, report=report)
         self.num_simulated += len(cases)
-        for key, outcome in zip(new, outcomes, strict=True):
+        for question, outcome in zip(questions, outcomes, strict=True):
             kept = {*_KEPT, *outcome.case.measured}
             predicted = {k: v for k, v in outcome.predicted.items() if k in kept}
-            self._answers[key] = (predicted, outcome.basis, outcome.refusal)
-        self._write(list(new))
-        return [self._outcome(q) for q in questions]
+            self._answers[question.key] = (predicted, outcome.basis, outcome.refusal)
+        self._write([question.key for question in questions])
 
     def _outcome(self, question: Question) -> Outcome:
         predicted, basis, refusal = self._answers[question.key]

@@ -17,6 +17,7 @@ from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.hardware_models.llm.quantization import NO_QUANTIZATION, online_quantization
 
 T = TypeVar("T")
+N = TypeVar("N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,9 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     gpu = _with_own_tables(_located("gpu", get_gpu, args.gpu), args.kernel_tables)
     model = quantized(_located("model", get_model, args.model), args.quantization)
     backend = get_backend(args.backend, args.backend_version, gpu)
-    calibration = calibration_for(backend, gpu, args.calibration)
+    calibration = _located(
+        "calibration", lambda name: calibration_for(backend, gpu, name), args.calibration
+    )
     if calibration is not None:
         backend = backend.with_figures(calibration.figures)
     longest = model.max_position_embeddings
@@ -116,7 +119,7 @@ def _with_own_tables(gpu: Gpu, folder: str | None) -> Gpu:
     return replace(gpu, own_tables=tables.folder)
 
 
-def _located(where: str, look_up: Callable[[str], T], name: str) -> T:
+def _located(where: str, look_up: Callable[[N], T], name: N) -> T:
     try:
         return look_up(name)
     except UserError as error:

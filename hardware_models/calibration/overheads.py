@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dynosim.hardware_models.backends import Backend, version_key
 from dynosim.hardware_models.cards import card_keys, read_card, read_yaml
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu
+
+T = TypeVar("T")
 
 NONE = "none"
 """The name of no calibration at all: the priors of the backend's card."""
@@ -102,17 +104,42 @@ def _row(row: Any, where: str, file: str) -> Calibration:
     needed = {f.name for f in fields(Calibration)} - {"file"}
     if missing := sorted(needed - row.keys()):
         raise UserError(f"{', '.join(missing)} missing", where=where, hint=_HINT)
-    known = {f.name for f in fields(Backend) if f.name in row["figures"]}
-    if unknown := sorted(row["figures"].keys() - known):
-        allowed = f"allowed: {', '.join(f.name for f in fields(Backend) if f.type == 'float')}"
-        raise UserError(f"unknown figure {unknown[0]!r}", where=f"{where}.figures", hint=allowed)
     return Calibration(
-        backend=row["backend"],
-        versions=(str(row["versions"][0]), str(row["versions"][1])),
-        gpu_class=row["gpu_class"],
-        figures={name: float(value) for name, value in row["figures"].items()},
-        cases=int(row["cases"]),
-        groups=int(row["groups"]),
-        held_out=row["held_out"],
+        backend=_is(str, row, "backend", where),
+        versions=_versions(row["versions"], f"{where}.versions"),
+        gpu_class=_is(str, row, "gpu_class", where),
+        figures=_figures(_is(dict, row, "figures", where), f"{where}.figures"),
+        cases=_is(int, row, "cases", where),
+        groups=_is(int, row, "groups", where),
+        held_out=_is(dict, row, "held_out", where),
         file=file,
     )
+
+
+def _is(kind: type[T], row: dict[str, Any], key: str, where: str) -> T:
+    value = row[key]
+    if not isinstance(value, kind):
+        raise UserError(f"found {value!r}", where=f"{where}.{key}", hint=_HINT)
+    return value
+
+
+def _versions(value: Any, where: str) -> tuple[str, str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise UserError(f"found {value!r}", where=where, hint="allowed: [OLDEST, NEWEST]")
+    try:
+        oldest, newest = sorted(map(str, value), key=version_key)
+    except UserError as error:
+        raise error.at(where) from None
+    return oldest, newest
+
+
+def _figures(values: dict[str, Any], where: str) -> dict[str, float]:
+    known = [f.name for f in fields(Backend) if f.type in ("float", "float | None")]
+    for name, value in values.items():
+        if name not in known:
+            hint = f"allowed: {', '.join(known)}"
+            raise UserError(f"unknown figure {name!r}", where=where, hint=hint)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e3:
+            hint = "allowed: a number, 0 or more"
+            raise UserError(f"found {value!r}", where=f"{where}.{name}", hint=hint)
+    return {name: float(value) for name, value in values.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -111,14 +110,16 @@ def calibrate_fit_command(
     if results:
         found = calibrate_own(_own_cases(results, deployment), predictions, tell)
         sources = [path.name for path in results]
+        asked = ["--deployment", deployment.name if deployment else "", "--from", *sources]
     elif data is not None or set:
         sets = load_sets(data, set)
         cases = [case for measured in sets for case in measured.cases]
         found = calibrate(cases, predictions, size=sample, tell=tell)
         sources = [measured.name for measured in sets]
+        asked = ["--data", "DATA", "--set", *sources, "--sample", str(sample)]
     else:
         raise UserError("nothing to fit to", where="--from", hint="give result files, or --data")
-    write_document(found.document(_about(sources)), output)
+    write_document(found.document(_about(sources, asked)), output)
     if residuals is not None:
         write_model(learn(found.residuals), residuals)
     print("\n".join(as_text(found)))
@@ -135,12 +136,15 @@ def _own_cases(results: Sequence[Path], deployment: Path | None) -> list[Case]:
     return [case_of(run, question.deployment, load) for run in runs]
 
 
-def _about(sources: Sequence[str]) -> dict[str, Any]:
-    """Returns where a fit comes from. ``SOURCE_DATE_EPOCH`` gives its date, for equal bytes."""
+def _about(sources: Sequence[str], asked: Sequence[str]) -> dict[str, Any]:
+    """Returns where a fit comes from, without the folders of the machine that it ran on.
+
+    ``SOURCE_DATE_EPOCH`` gives its date, for equal bytes.
+    """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     day = datetime.fromtimestamp(int(epoch), UTC).date() if epoch else date.today()
     return {
-        "command": shlex.join(["dynosim", *sys.argv[1:]]),
+        "command": shlex.join(["dynosim", "calibrate", "fit", *asked]),
         "date": day.isoformat(),
         "dynosim": dynosim.__version__,
         "data": list(sources),
