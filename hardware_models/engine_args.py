@@ -11,6 +11,13 @@ Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
+All2AllBackend = Literal[
+    "allgather_reducescatter",
+    "deepep_high_throughput",
+    "deepep_low_latency",
+    "nvlink_one_sided",
+    "nvlink_two_sided",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +42,16 @@ class EngineArgs:
     """GPUs that share every layer."""
     pipeline_parallel_size: Positive = 1
     """Stages that the layers are cut into."""
+    data_parallel_size: Positive = 1
+    """Ranks with a scheduler and KV cache each (limits are a rank's); they share any experts."""
     enable_expert_parallel: bool = False
     """Give each GPU whole experts rather than a slice of every expert."""
     expert_distribution: ExpertDistribution = "power_law_1.2"
     """How evenly tokens spread over experts; real routers are skewed."""
+    all2all_backend: All2AllBackend | None = None
+    """What carries tokens between ranks and experts; by default the backend's own."""
+    load_balance_method: str | None = None
+    """How requests are spread over data-parallel ranks; by default the backend's own."""
     quantization: str | None = None
     """Weight format; by default the checkpoint's own."""
     kv_cache_dtype: KvCacheDtype = "auto"
@@ -79,4 +92,5 @@ class EngineArgs:
     @property
     def gpus_per_replica(self) -> int:
         """GPUs that one replica of this engine occupies."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+        stages = self.tensor_parallel_size * self.pipeline_parallel_size
+        return stages * self.data_parallel_size

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from dynosim.hardware_models.backends import Backend, get_backend
 from dynosim.hardware_models.calibration.overheads import Calibration, calibration_for
+from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs, KvCacheDtype
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu, get_gpu
@@ -32,6 +33,26 @@ class ResolvedEngine:
     gpu: Gpu
     backend: Backend
     calibration: Calibration | None = None
+
+    @property
+    def ranks_in_step(self) -> int:
+        """Data-parallel ranks that step together, as they share experts; 1 where none do."""
+        return self.args.data_parallel_size if self.model.is_moe else 1
+
+    @property
+    def expert_gpus(self) -> int:
+        """GPUs that the experts of a layer are spread or cut over."""
+        return self.args.tensor_parallel_size * self.ranks_in_step
+
+    @property
+    def gathers_mlp(self) -> bool:
+        """Whether data-parallel ranks bring their tokens together for dense and shared MLPs too."""
+        return self.ranks_in_step > 1 and data_parallel_rules(self.backend.name).gathers_mlp
+
+    @property
+    def mlp_gpus(self) -> int:
+        """GPUs that dense and shared MLPs are cut over."""
+        return self.expert_gpus if self.gathers_mlp else self.args.tensor_parallel_size
 
 
 @lru_cache(maxsize=4096)
@@ -128,10 +149,13 @@ def _located(where: str, look_up: Callable[[N], T], name: N) -> T:
 
 def _token_budget(args: EngineArgs, model: LlmArchitecture, backend: Backend) -> int:
     """The backend's budget; without chunked prefill a whole prompt must fit (vLLM's rule)."""
+    budget = backend.max_num_batched_tokens
+    if model.is_moe and data_parallel_rules(backend.name).limits_are_shared:
+        budget //= args.data_parallel_size
     if args.enable_chunked_prefill:
-        return backend.max_num_batched_tokens
+        return budget
     longest = args.max_model_len or model.max_position_embeddings
-    return max(backend.max_num_batched_tokens, longest)
+    return max(budget, longest)
 
 
 def _kv_cache_dtype(args: EngineArgs, model: LlmArchitecture) -> KvCacheDtype:

@@ -130,6 +130,7 @@ def short_name(trial: Trial) -> str:
     """Returns a deployment in a few words: ``vllm TP2×4 on h200_sxm``."""
     d = trial.deployment
     stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
+    stages += f" DP{d.data_parallel_size}" if d.data_parallel_size > 1 else ""
     return f"{d.backend} TP{d.tensor_parallel_size}{stages} ×{d.replicas} on {d.gpu}"
 
 

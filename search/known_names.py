@@ -22,6 +22,9 @@ _LOOK_UPS: dict[str, LookUp] = {
     "gpu": lambda name: get_gpu(name).key,
     "backend": lambda name: get_backend(name).name,
     "router": lambda name: find_module("dynosim.sim.cluster.routers", "router", name).__name__,
+    "load_balance_method": lambda name: (
+        name and find_module("dynosim.sim.cluster.balancers", "load balance method", name).__name__
+    ),
 }
 """What each name means: two spellings of one thing mean the same."""
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynosim.search.outcome import Screen
 from dynosim.search.proposer import ExhaustiveProposer, Proposer, TpeProposer
 from dynosim.search.result import Mode
+from dynosim.search.screened import ScreenedProposer
+from dynosim.search.screening import Screening
 from dynosim.search.space import SearchSpace
 
-SCREEN_ALL = 20_000
+SCREEN_ALL = 200_000
 """Spaces up to this size are screened as a whole before the search."""
+
+Estimator = Callable[[Sequence[int]], Screening | None]
+"""Returns estimates of candidates by their flat indices; None where there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +25,15 @@ class Plan:
     """``simulations`` is what the search will run at most.
 
     ``screened`` candidates were looked at without simulation: all of them, or an even sample of
-    the space; ``refused`` counts those that cannot run, by reason.
+    the space; ``refused`` counts those that cannot run, by reason. ``screening`` are the estimates
+    of the others in mode ``screened``.
     """
 
     mode: Mode
     simulations: int
     screened: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
+    screening: Screening | None = None
 
     @property
     def feasible(self) -> int:
@@ -34,24 +41,42 @@ class Plan:
         return self.screened - sum(self.refused.values())
 
 
-def plan_search(space: SearchSpace, screen: Screen) -> Plan:
-    """Returns ``exhaustive`` where ``space.n_trials`` simulations cover all that can run."""
+def plan_search(space: SearchSpace, screen: Screen, estimator: Estimator | None = None) -> Plan:
+    """Returns how to search.
+
+    ``exhaustive`` where ``space.n_trials`` simulations cover all that can run; else ``screened``
+    where every candidate can be looked at and estimated; else ``tpe``.
+    """
     stride = -(-space.size // SCREEN_ALL)
-    indices = range(0, space.size, stride)
-    refusals = (screen(space.deployment(i)) for i in indices)
-    refused = Counter(str(r.reason) for r in refusals if r is not None)
-    left = len(indices) - sum(refused.values())
-    is_exhaustive = stride == 1 and left <= space.n_trials
+    left, refused = [], Counter[str]()
+    for index in range(0, space.size, stride):
+        refusal = screen(space.deployment(index))
+        if refusal is None:
+            left.append(index)
+        else:
+            refused[str(refusal.reason)] += 1
+    mode: Mode = "tpe"
+    screening = None
+    if stride == 1 and len(left) <= space.n_trials:
+        mode = "exhaustive"
+    elif stride == 1 and estimator is not None:
+        screening = estimator(left)
+        mode = "tpe" if screening is None else "screened"
     return Plan(
-        mode="exhaustive" if is_exhaustive else "tpe",
-        simulations=min(left, space.n_trials) if stride == 1 else space.n_trials,
-        screened=len(indices),
+        mode=mode,
+        simulations=min(len(left), space.n_trials) if stride == 1 else space.n_trials,
+        screened=len(left) + sum(refused.values()),
         refused=dict(sorted(refused.items())),
+        screening=screening,
     )
 
 
-def make_proposer(space: SearchSpace, mode: Mode) -> Proposer:
-    """Returns the proposer of a mode."""
-    if mode == "exhaustive":
+def make_proposer(space: SearchSpace, plan: Plan) -> Proposer:
+    """Returns the proposer of a plan."""
+    if plan.mode == "exhaustive":
         return ExhaustiveProposer(space.grid)
+    if (found := plan.screening) is not None:
+        return ScreenedProposer(
+            space.grid, found.candidates, found.losses, found.margins, space.objectives, space.seed
+        )
     return TpeProposer(space.grid, space.objectives, space.seed)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynosim.search.defaults import memory_screen, simulator
+from dynosim.search.defaults import estimator_of, memory_screen, simulator
 from dynosim.search.outcome import Evaluator, Screen
 from dynosim.search.plan import Plan, plan_search
 from dynosim.search.space import SearchSpace
@@ -64,7 +64,7 @@ def dry_run(
     """
     load = load_workload(space, workload)
     screen = screen or memory_screen(load, space.max_gpus)
-    plan = plan_search(space, screen)
+    plan = plan_search(space, screen, estimator_of(space, load) if evaluator is None else None)
     return DryRun(
         space=space,
         plan=plan,

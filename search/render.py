@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 MAX_ROWS = 40
 PIPE_COLUMNS = 200
 TAIL_METRICS = ("p99_ttft_ms", "p99_tpot_ms")
-SHAPE = ("replicas", "tensor_parallel_size", "pipeline_parallel_size")
+SHAPE = (
+    "replicas",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+)
 SHORT_FIELDS = {
     "max_num_seqs": "seqs",
     "max_num_batched_tokens": "batched tokens",
@@ -103,6 +108,7 @@ def _cells(
 ) -> list[str]:
     d = trial.deployment
     stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
+    stages += f" DP{d.data_parallel_size}" if d.data_parallel_size > 1 else ""
     fields = [getattr(d, name) for name in varied]
     return [
         str(trial.number),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-Mode = Literal["exhaustive", "tpe"]
+Mode = Literal["exhaustive", "screened", "tpe"]
 Ending = Literal["finished", "timeout", "interrupted"]
 
 

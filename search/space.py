@@ -32,8 +32,10 @@ DEFAULT_TRIALS = 200
 ALIASES = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
     "tensor_parallel": "tensor_parallel_size",
     "pipeline_parallel": "pipeline_parallel_size",
+    "data_parallel": "data_parallel_size",
     "gpus": "max_gpus",
     "trials": "n_trials",
 }

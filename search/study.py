@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.search.defaults import memory_screen, simulator
+from dynosim.search.defaults import estimator_of, memory_screen, simulator
 from dynosim.search.executor import Executor, PoolExecutor, SerialExecutor
 from dynosim.search.field_type import shown
 from dynosim.search.identity import space_sha256
@@ -21,7 +21,7 @@ from dynosim.search.ledger import Ledger
 from dynosim.search.outcome import Evaluator, Screen, Task
 from dynosim.search.outputs import TableFormat, check_table_format, write_outputs
 from dynosim.search.owner import Owner
-from dynosim.search.plan import make_proposer, plan_search
+from dynosim.search.plan import Estimator, make_proposer, plan_search
 from dynosim.search.progress import Progress, Silent
 from dynosim.search.result import SearchResult
 from dynosim.search.run_folder import RunFolder
@@ -48,20 +48,23 @@ def search(
     progress: Progress | None = None,
     evaluator: Evaluator | None = None,
     screen: Screen | None = None,
+    estimator: Estimator | None = None,
 ) -> SearchResult:
     """Returns the frontier of a space, with every trial behind it.
 
     ``space`` is a :class:`SearchSpace`, the path of its YAML file or a mapping of the same form;
     ``workload`` replaces the one that the space describes. The search simulates at most
     ``n_trials`` candidates (default: the space's) and stops after ``timeout_s`` seconds; where
-    no more candidates than that can run it simulates them all, else it samples (see
-    :class:`dynosim.search.proposer.TpeProposer`). The result depends on the space, the workload
-    and ``seed`` alone, whatever the number of ``workers`` (default: one a CPU).
+    no more candidates than that can run it simulates them all, else those that promise most by
+    estimate and experience (:mod:`dynosim.search.screened`), or, where nothing can be estimated,
+    a sample (:class:`dynosim.search.proposer.TpeProposer`). The result depends on the space, the
+    workload and ``seed`` alone, whatever the number of ``workers`` (default: one a CPU).
 
     With ``output_dir`` the files of :mod:`dynosim.search.outputs` are written there, also after
     Ctrl-C; ``resume`` continues a run from its journal, ``overwrite`` replaces it. UserError
     where the folder holds a run and neither is given. More than one worker needs a script's call
-    to stand under ``if __name__ == "__main__":``.
+    to stand under ``if __name__ == "__main__":``. Of an ``evaluator`` of one's own nothing is known
+    beforehand, unless an ``estimator`` comes with it.
     """
     begin_s = time.monotonic()
     settled = settle(space, n_trials=n_trials, seed=seed)
@@ -69,6 +72,8 @@ def search(
     _check_timeout(timeout_s)
     check_table_format(table_format)
     load = load_workload(settled, workload)
+    if evaluator is None and estimator is None:
+        estimator = estimator_of(settled, load)
     evaluator, screen = evaluator or simulator(), screen or memory_screen(load, settled.max_gpus)
     with contextlib.ExitStack() as stack:
         folder = None
@@ -76,7 +81,7 @@ def search(
             folder = RunFolder(Path(output_dir), resume=resume, overwrite=overwrite)
             stack.enter_context(folder)
         ledger = _ledger(folder, settled, load)
-        plan = plan_search(settled, screen)
+        plan = plan_search(settled, screen, estimator)
         executor = _executor(
             evaluator, make_task(settled, load), min(count, max(1, plan.simulations))
         )
@@ -85,7 +90,7 @@ def search(
         reporter.begin(settled, plan.simulations)
         owner = Owner(
             space=settled,
-            proposer=make_proposer(settled, plan.mode),
+            proposer=make_proposer(settled, plan),
             screen=screen,
             executor=executor,
             ledger=ledger,

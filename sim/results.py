@@ -82,11 +82,11 @@ class Recorder:
         self._preemptions = array("q", [0]) * n
 
     def send(
-        self, requests: IntArray, frontend: Frontend, num_replicas: int, frontend_s: float
+        self, requests: IntArray, frontend: Frontend, num_engines: int, frontend_s: float
     ) -> None:
         """Notes that ``requests`` are sent when the workload says, and when engines get them."""
         sent_s = self.workload.arrival_s[requests]
-        entered_s = frontend.entered_s(sent_s, self.workload.input_tokens[requests], num_replicas)
+        entered_s = frontend.entered_s(sent_s, self.workload.input_tokens[requests], num_engines)
         _floats(self.sent_s)[requests] = sent_s
         _floats(self.arrived_s)[requests] = entered_s + frontend_s
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
+from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
@@ -30,7 +32,7 @@ class Simulation:
     deployment: Deployment
     engine: ResolvedEngine
     memory: MemoryPlan
-    timer: StepTimer
+    timer: StepTimer | DataParallelTimer
     result: RunResult
     warnings: tuple[str, ...]
 
@@ -63,7 +65,7 @@ def simulate(
     memory = plan_memory(engine)
     if not memory.feasible:
         raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
-    timer = StepTimer.compile(engine)
+    timer = compile_timer(engine)
     spec = cluster_spec(deployment, engine, memory, timer, leap=leap)
     result = run_cluster(spec, workload, seed)
     refused = len(workload) - int(result.completed.sum())
@@ -107,7 +109,7 @@ def cluster_spec(
     deployment: Deployment,
     engine: ResolvedEngine,
     memory: MemoryPlan,
-    timer: StepTimer,
+    timer: StepTimer | DataParallelTimer,
     *,
     leap: bool = True,
 ) -> ClusterSpec:
@@ -119,6 +121,9 @@ def cluster_spec(
     backend = engine.backend.name
     scheduler = scheduler_name(backend)
     _check_options(scheduler, args)
+    rules = data_parallel_rules(backend)
+    lockstep = timer if isinstance(timer, DataParallelTimer) else None
+    conservativeness = args.schedule_conservativeness
     limits = EngineLimits(
         scheduler=scheduler,
         scheduling_policy=_policy(scheduler, args.scheduling_policy),
@@ -129,11 +134,12 @@ def cluster_spec(
         enable_prefix_caching=args.enable_prefix_caching,
         enable_chunked_prefill=args.enable_chunked_prefill,
         enable_mixed_chunk=args.enable_mixed_chunk,
-        schedule_conservativeness=args.schedule_conservativeness,
+        schedule_conservativeness=conservativeness
+        * (rules.conservativeness_factor if lockstep else 1.0),
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(
-        timer=timer,
+        timer=timer.own if isinstance(timer, DataParallelTimer) else timer,
         limits=limits,
         # One of vLLM's blocks is its null block, which no request gets.
         num_blocks=memory.num_gpu_blocks - (backend == "vllm"),
@@ -142,6 +148,9 @@ def cluster_spec(
         router=deployment.router,
         frontend_s=engine.backend.frontend_s,
         frontend=_frontend(engine),
+        ranks=args.data_parallel_size,
+        balancer=args.load_balance_method or rules.load_balance_method,
+        lockstep=lockstep,
     )
 
 
@@ -153,6 +162,13 @@ def _frontend(engine: ResolvedEngine) -> Frontend:
         output_s=backend.frontend_per_output_token_s,
         servers=engine.args.api_server_count,
     )
+
+
+def compile_timer(engine: ResolvedEngine) -> StepTimer | DataParallelTimer:
+    """Returns the timer of one replica: of an engine, or of ranks that step together."""
+    if engine.ranks_in_step > 1:
+        return DataParallelTimer.compile(engine)
+    return StepTimer.compile(engine)
 
 
 def scheduler_name(backend: str) -> str:

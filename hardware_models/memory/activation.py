@@ -8,6 +8,7 @@ last hidden states are still there.
 
 from __future__ import annotations
 
+from dynosim.hardware_models.data_parallel import fused_moe_chunk_tokens
 from dynosim.hardware_models.llm.architecture import LlmArchitecture
 from dynosim.hardware_models.memory.constants import MemoryConstants
 from dynosim.hardware_models.memory.stages import Stage
@@ -43,6 +44,8 @@ def activation_bytes(engine: ResolvedEngine, stage: Stage, constants: MemoryCons
         forward = max(forward, workspace + _HIDDEN_COPIES * hidden)
     if model.is_multimodal:
         held += hidden  # The cache of encoder outputs, one budget of tokens long.
+    if engine.ranks_in_step > 1:
+        held += 2 * hidden * engine.ranks_in_step  # Tokens of all ranks gathered, and their sums.
     if engine.args.pipeline_parallel_size > 1:
         held += 2 * hidden  # Hidden states and residuals handed from stage to stage.
     return held + max(sampling, forward)
@@ -72,12 +75,16 @@ def _moe_workspace_bytes(engine: ResolvedEngine) -> int:
     """The fused expert kernel's two buffers: a row for each token and expert it is routed to.
 
     One holds gate and up projections, then outputs; the other the activated products. With
-    expert parallelism each rank holds whole experts. MXFP4 kernels showed no such buffers.
+    expert parallelism each rank holds whole experts. MXFP4 kernels showed no such buffers. Of the
+    tokens that data-parallel ranks gather, a launch takes up to a chunk.
     """
     model, args = engine.model, engine.args
     if not model.is_moe or model.moe is None or model.quantization.experts == "mxfp4":
         return 0
-    ranks = 1 if args.enable_expert_parallel else args.tensor_parallel_size
-    inner, hidden = model.moe.moe_intermediate_size // ranks, model.hidden_size
-    rows = (args.max_num_batched_tokens or 1) * model.moe.experts_per_token
+    parts = 1 if args.enable_expert_parallel else engine.expert_gpus
+    inner, hidden = model.moe.moe_intermediate_size // parts, model.hidden_size
+    tokens = args.max_num_batched_tokens or 1
+    if engine.ranks_in_step > 1:
+        tokens = min(tokens * engine.ranks_in_step, max(tokens, fused_moe_chunk_tokens()))
+    rows = tokens * model.moe.experts_per_token
     return rows * (max(2 * inner, hidden) + max(inner, hidden)) * dtype_bytes(model.base_dtype)

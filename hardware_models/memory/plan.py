@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.memory.activation import activation_bytes, logits_bytes
 from dynosim.hardware_models.memory.constants import MemoryConstants, memory_constants
 from dynosim.hardware_models.memory.kv_cache import KvLayout, kv_bytes_per_token, kv_layout
 from dynosim.hardware_models.memory.rules import shape_notes, violated_rule
 from dynosim.hardware_models.memory.stages import Stage, pipeline_stages
-from dynosim.hardware_models.memory.weights import stage_weight_bytes
+from dynosim.hardware_models.memory.weights import Cuts, stage_weight_bytes
 from dynosim.hardware_models.resolve import ResolvedEngine
 
 _GIB = 2**30
@@ -18,7 +20,8 @@ _GIB = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """Where the memory of one GPU goes; that of the tightest pipeline stage.
+    """Where the memory of one GPU goes; that of the tightest pipeline stage of one
+    data-parallel rank.
 
     ``budget_bytes`` is what the engine may use, ``kv_cache_bytes`` what it leaves for context.
     ``kv_cache_tokens`` is the number vLLM prints, per engine and not per GPU: with several kinds
@@ -108,8 +111,8 @@ def plan_without_hint(engine: ResolvedEngine) -> MemoryPlan:
 
 
 def _parts(engine: ResolvedEngine, stage: Stage, constants: MemoryConstants) -> _Parts:
-    tp = engine.args.tensor_parallel_size
-    weights = stage_weight_bytes(engine.model, stage, tp, constants.mxfp4_intermediate_multiple)
+    cuts = Cuts(engine.args.tensor_parallel_size, engine.expert_gpus, engine.mlp_gpus)
+    weights = stage_weight_bytes(engine.model, stage, cuts, constants.mxfp4_intermediate_multiple)
     layers = sum(count for _, count in stage.layers)
     return _Parts(
         weights=int(weights),
@@ -130,7 +133,7 @@ def _graph_bytes(engine: ResolvedEngine, layers: int, constants: MemoryConstants
 
 def _non_torch_bytes(engine: ResolvedEngine, constants: MemoryConstants) -> int:
     """NCCL and all-reduce buffers mostly: large where ranks of a layer talk over NVLink."""
-    if engine.args.tensor_parallel_size > 1:
+    if engine.expert_gpus > 1:
         if engine.gpu.nvlink_bandwidth_bytes_s is None:
             return constants.non_torch_pcie_bytes
         return constants.non_torch_tensor_parallel_bytes
@@ -140,7 +143,7 @@ def _non_torch_bytes(engine: ResolvedEngine, constants: MemoryConstants) -> int:
 
 
 def _context_bytes(engine: ResolvedEngine, constants: MemoryConstants) -> int:
-    alone = engine.args.gpus_per_replica == 1
+    alone = engine.expert_gpus * engine.args.pipeline_parallel_size == 1
     return constants.context_bytes if alone else constants.context_parallel_bytes
 
 
@@ -199,10 +202,16 @@ def _with_pool(
         max_concurrency=concurrency,
         max_model_len=longest,
         calibrated_version=constants.measured_version,
-        notes=shape_notes(engine),
+        notes=(*shape_notes(engine), *_rank_notes(args, tokens)),
     )
     reason = _refusal(engine, plan, pool, pages, blocks, constants)
     return replace(plan, feasible=not reason, reason=reason)
+
+
+def _rank_notes(args: EngineArgs, tokens: int) -> Iterator[str]:
+    ranks = args.data_parallel_size
+    if ranks > 1:
+        yield f"each of {ranks} data-parallel ranks has as much: {ranks * tokens:,} KV tokens"
 
 
 def _printed_tokens(

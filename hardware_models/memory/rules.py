@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dynosim.hardware_models.data_parallel import has_multi_node_nvlink
 from dynosim.hardware_models.memory.weights import padded_vocabulary
 from dynosim.hardware_models.resolve import ResolvedEngine
 
@@ -21,6 +22,8 @@ _LEAST_CAPABILITY = {
 # Where tensor cores compute in the format; below, weights are expanded on the fly.
 _NATIVE_CAPABILITY = {"fp8": 8.9, "fp8_block": 8.9, "nvfp4": 10.0}
 _FP8_BLOCK = 128
+_MULTI_NODE_NVLINK = ("nvlink_one_sided", "nvlink_two_sided")
+_GATHERED = "allgather_reducescatter"
 
 
 def violated_rule(engine: ResolvedEngine) -> str | None:
@@ -40,6 +43,7 @@ def shape_notes(engine: ResolvedEngine) -> tuple[str, ...]:
 
 def _violations(engine: ResolvedEngine) -> Iterator[str]:
     yield from _parallel(engine)
+    yield from _data_parallel(engine)
     yield from _formats(engine)
 
 
@@ -63,6 +67,28 @@ def _parallel(engine: ResolvedEngine) -> Iterator[str]:
         yield "enable_expert_parallel needs a model with experts"
 
 
+def _data_parallel(engine: ResolvedEngine) -> Iterator[str]:
+    args, moe, gpus = engine.args, engine.model.moe, engine.expert_gpus
+    if args.all2all_backend in _MULTI_NODE_NVLINK and not has_multi_node_nvlink(engine.gpu):
+        yield f"all2all_backend {args.all2all_backend} needs NVLink that joins nodes (GB200, GB300)"
+    if engine.ranks_in_step == 1 or moe is None:
+        return
+    ranks = f"data_parallel_size {args.data_parallel_size}"
+    if args.tensor_parallel_size > 1:
+        ranks += f" x tensor_parallel_size {args.tensor_parallel_size}"
+    if args.pipeline_parallel_size > 1:
+        yield f"{ranks} with pipeline stages: ranks that share experts are simulated without"
+    if args.enable_expert_parallel and moe.num_experts % gpus:
+        yield f"{ranks} = {gpus} GPUs do not divide {moe.num_experts} experts"
+    if not args.enable_expert_parallel and moe.moe_intermediate_size % gpus:
+        yield (
+            f"{ranks} = {gpus} GPUs do not divide experts of width {moe.moe_intermediate_size} "
+            "(expert parallelism keeps them whole)"
+        )
+    if args.all2all_backend not in (None, _GATHERED) and not args.enable_expert_parallel:
+        yield f"all2all_backend {args.all2all_backend} needs enable_expert_parallel"
+
+
 def _formats(engine: ResolvedEngine) -> Iterator[str]:
     model, gpu = engine.model, engine.gpu
     found = f"{gpu.key} has {gpu.compute_capability}"
@@ -72,7 +98,7 @@ def _formats(engine: ResolvedEngine) -> Iterator[str]:
             yield f"{name} weights need compute capability {least}, {found}"
     if engine.args.kv_cache_dtype.startswith("fp8") and gpu.compute_capability < 8.0:
         yield f"an fp8 KV cache needs compute capability 8.0, {found}"
-    split = 1 if engine.args.enable_expert_parallel else engine.args.tensor_parallel_size
+    split = 1 if engine.args.enable_expert_parallel else engine.expert_gpus
     if model.moe and model.quantization.experts == "fp8_block":
         width = model.moe.moe_intermediate_size // split
         if width % _FP8_BLOCK:

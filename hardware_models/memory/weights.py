@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture
 from dynosim.hardware_models.llm.parameters import layer_parameters
 from dynosim.hardware_models.memory.stages import Stage
@@ -25,36 +27,48 @@ def padded_vocabulary(model: LlmArchitecture) -> int:
     return round_up(model.vocab_size, _VOCABULARY_MULTIPLE)
 
 
+@dataclass(frozen=True)
+class Cuts:
+    """Over how many GPUs weights are cut: attention and vocabulary, routed experts, other MLPs."""
+
+    tensor: int
+    experts: int
+    mlp: int
+
+
 def stage_weight_bytes(
-    model: LlmArchitecture, stage: Stage, tensor_parallel_size: int, mxfp4_multiple: int
+    model: LlmArchitecture, stage: Stage, cuts: Cuts, mxfp4_multiple: int
 ) -> float:
     """Returns the bytes of weights of one rank of a pipeline stage.
 
-    Split by tensor parallelism: projections, experts, embedding and head (rows padded to 64) and
-    vision tower. Copied to every rank: norms, routers, the down-projections of latent attention,
-    tables of rotary angles, and key-value heads where there are fewer of them than ranks.
+    Split by tensor parallelism: projections, experts (over data-parallel ranks, too), embedding
+    and head (rows padded to 64) and vision tower. Copied to every rank: norms, routers, the
+    down-projections of latent attention, tables of rotary angles, and key-value heads where there
+    are fewer of them than ranks.
     """
     layers = sum(
-        count * _layer_bytes(model, group, tensor_parallel_size, mxfp4_multiple)
-        for group, count in stage.layers
+        count * _layer_bytes(model, group, cuts, mxfp4_multiple) for group, count in stage.layers
     )
-    return layers + _outside_bytes(model, stage, tensor_parallel_size)
+    return layers + _outside_bytes(model, stage, cuts.tensor)
 
 
-def _layer_bytes(model: LlmArchitecture, group: LayerGroup, tp: int, mxfp4_multiple: int) -> float:
+def _layer_bytes(
+    model: LlmArchitecture, group: LayerGroup, cuts: Cuts, mxfp4_multiple: int
+) -> float:
+    tp = cuts.tensor
     parts, quantization = layer_parameters(model, group), model.quantization
     plain = dtype_bytes(model.base_dtype)
     linear = quantization.linear_bits_per_weight / 8
     mixer = linear if quantization.quantizes_attention else float(plain)
     kv_share = key_value_heads_per_rank(model, tp) / model.num_key_value_heads
-    experts = parts.experts * quantization.experts_bits_per_weight / 8 / tp
+    experts = parts.experts * quantization.experts_bits_per_weight / 8 / cuts.experts
     if quantization.experts == "mxfp4":
-        experts *= _mxfp4_padding(model, tp, mxfp4_multiple)
+        experts *= _mxfp4_padding(model, cuts.experts, mxfp4_multiple)
     return (
         mixer * ((parts.attention + parts.linear_state) / tp + parts.key_value * kv_share)
         + mixer * parts.latent
         + _absorbed_bytes(model, group, tp)
-        + linear * parts.mlp / tp
+        + linear * parts.mlp / cuts.mlp
         + experts
         + plain * (parts.router + parts.norms)
     )
@@ -65,9 +79,9 @@ def key_value_heads_per_rank(model: LlmArchitecture, tp: int) -> int:
     return max(1, -(-model.num_key_value_heads // tp))
 
 
-def _mxfp4_padding(model: LlmArchitecture, tp: int, multiple: int) -> float:
+def _mxfp4_padding(model: LlmArchitecture, parts: int, multiple: int) -> float:
     """How much larger padding makes MXFP4 experts: the kernels want aligned shapes."""
-    width = model.moe.moe_intermediate_size / tp if model.moe else 1.0
+    width = model.moe.moe_intermediate_size / parts if model.moe else 1.0
     padded = round_up(int(width), multiple) / width
     return padded * round_up(model.hidden_size, _MXFP4_HIDDEN_MULTIPLE) / model.hidden_size
 

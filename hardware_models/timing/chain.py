@@ -79,6 +79,12 @@ def _stand_ins(
     return [*tables, RooflineSource(gpu, Chain([*own, *tables]), links)]
 
 
+def measured_gpus(gpu: Gpu) -> list[Gpu]:
+    """Returns the GPUs with tables: this one's own first, then the most similar."""
+    home = _home(gpu)
+    return [*([home] if home else []), *(g for g in _by_distance(gpu) if g != home)]
+
+
 def _home(gpu: Gpu) -> Gpu | None:
     """Returns the GPU whose tables are this one's own: itself, or the nearest that has any."""
     if gpu.tables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.timing import roofline
+from dynosim.hardware_models.timing.all_to_all import exchange_s
 from dynosim.hardware_models.timing.chain import on_change, timing_source
+from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.ops import AllReduce, Elementwise, Experts, Gemm, TokenOp
 from dynosim.hardware_models.timing.source import OpSource, Priced
 from dynosim.hardware_models.timing.tables import MissingTable
@@ -48,6 +51,8 @@ def _without_count(op: TokenOp) -> TokenOp:
         return Gemm("", 1, op.n, op.k, op.dtype)
     if isinstance(op, Experts):
         return Experts(1, op.block, op.dtype)
+    if isinstance(op, Exchange):
+        return replace(op, count=1)
     return type(op)(1, op.bytes_per_token)
 
 
@@ -71,6 +76,8 @@ def _one(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[Fl
         experts = source.moe_s(tokens, op.block, op.dtype)
         form = executed_format(op.dtype, gpu)
         return _raised(experts, roofline.moe_floor_s(gpu, tokens, op.block, form))
+    if isinstance(op, Exchange):
+        return exchange_s(gpu, backend, op, tokens)
     assert isinstance(op, AllReduce)
     return source.all_reduce_s(tokens * op.bytes_per_token, tp)
 

@@ -3,8 +3,9 @@
 Counted per layer, the same for the three backends, since all of them fuse alike: two fused
 residual-add-and-norms, one fused rotary embedding and KV write, one fused activation, the
 projections, attention, and one all-reduce behind attention and one behind the MLP. Not
-priced: bias adds and query/key norms (inside those kernels), expert all-to-all (with expert
-parallelism but no data parallelism every GPU sees all tokens and the sum is an all-reduce).
+priced: bias adds and query/key norms (inside those kernels). With expert parallelism but no data
+parallelism every GPU sees all tokens and the sum is an all-reduce; data-parallel ranks exchange
+tokens with each other (:mod:`.exchange`), and what they do together counts the tokens of all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Literal
 
 from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.exchange import Exchange, exchange_of
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 
 ACTIVATION_BYTES = 2.0
@@ -77,18 +79,23 @@ class State:
     flop_per_token: float
 
 
-TokenOp = Gemm | Experts | Elementwise | AllReduce
+TokenOp = Gemm | Experts | Elementwise | AllReduce | Exchange
 
 
 @dataclass(frozen=True)
 class ModelOps:
-    """Ops by what they scale with: new tokens, sampled logits, attention work, sequences."""
+    """Ops by what they scale with: new tokens, sampled logits, attention work, sequences.
+
+    ``joint`` ones scale with the new tokens of all data-parallel ranks that step together, the
+    others with those of one rank.
+    """
 
     tokens: tuple[TokenOp, ...]
     logits: tuple[TokenOp, ...]
     attention: tuple[Attention, ...]
     states: tuple[State, ...]
     num_layers: int
+    joint: tuple[TokenOp, ...] = ()
 
 
 def decompose(engine: ResolvedEngine) -> ModelOps:
@@ -98,6 +105,7 @@ def decompose(engine: ResolvedEngine) -> ModelOps:
     tokens += _all_reduce(model, tp, 1)
     attention: list[Attention] = []
     states: list[State] = []
+    joint: list[TokenOp] = []
     for group in model.layers:
         if group.mixer == "attention":
             attention.append(_gqa(engine, group))
@@ -108,11 +116,37 @@ def decompose(engine: ResolvedEngine) -> ModelOps:
             state, projection = _state(model, group, tp)
             states.append(state)
             tokens.append(projection)
-        tokens += _layer_glue(model, group, tp)
-        tokens += _mlp(engine, group)
+        own, shared = _split(engine, group, _mlp(engine, group))
+        tokens += _layer_glue(model, group, tp, sums_mlp=bool(own) or not shared)
+        tokens += own
+        joint += shared
     return ModelOps(
-        tuple(tokens), _logits(model, tp), tuple(attention), tuple(states), model.num_layers
+        tuple(tokens),
+        _logits(model, tp),
+        tuple(attention),
+        tuple(states),
+        model.num_layers,
+        tuple(joint),
     )
+
+
+def _split(
+    engine: ResolvedEngine, group: LayerGroup, mlp: list[TokenOp]
+) -> tuple[list[TokenOp], list[TokenOp]]:
+    """Returns what of a group's MLPs each data-parallel rank runs by itself, and what they share.
+
+    They share experts, or all of it where the backend gathers tokens before every MLP; for that
+    they exchange tokens.
+    """
+    if engine.ranks_in_step == 1 or not mlp:
+        return mlp, []
+    if engine.gathers_mlp:
+        return [], [*mlp, exchange_of(engine, group)]
+    if not group.is_moe:
+        return mlp, []
+    own: list[TokenOp] = [op for op in mlp if not isinstance(op, Experts)]
+    shared: list[TokenOp] = [op for op in mlp if isinstance(op, Experts)]
+    return own, [*shared, exchange_of(engine, group)]
 
 
 def kv_dtype(engine: ResolvedEngine) -> Literal["bfloat16", "fp8"]:
@@ -210,10 +244,13 @@ def _state(model: LlmArchitecture, group: LayerGroup, tp: int) -> tuple[State, G
     return State(group.count, 2.0 * state_bytes / tp, flop), projection
 
 
-def _layer_glue(model: LlmArchitecture, group: LayerGroup, tp: int) -> list[TokenOp]:
-    halves = int(group.mixer != "none") + int(group.is_moe or group.intermediate_size > 0)
-    norm = Elementwise(group.count * halves, NORM_PASSES * ACTIVATION_BYTES * model.hidden_size)
-    return [norm, *_all_reduce(model, tp, group.count * halves)]
+def _layer_glue(
+    model: LlmArchitecture, group: LayerGroup, tp: int, *, sums_mlp: bool
+) -> list[TokenOp]:
+    mixers, mlps = int(group.mixer != "none"), int(group.is_moe or group.intermediate_size > 0)
+    passes = NORM_PASSES * ACTIVATION_BYTES * model.hidden_size
+    norm = Elementwise(group.count * (mixers + mlps), passes)
+    return [norm, *_all_reduce(model, tp, group.count * (mixers + mlps * sums_mlp))]
 
 
 def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:
@@ -221,9 +258,9 @@ def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:
 
 
 def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
-    model, tp = engine.model, engine.args.tensor_parallel_size
+    model, gpus = engine.model, engine.expert_gpus
     if not group.is_moe:
-        return _dense_mlp(model, group.count, group.intermediate_size, tp)
+        return _dense_mlp(model, group.count, group.intermediate_size, engine.mlp_gpus)
     moe = model.moe
     if moe is None:
         raise ValueError(f"{model.name}: expert layers without their dimensions")
@@ -233,14 +270,14 @@ def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
         inter_size=moe.moe_intermediate_size,
         topk=moe.experts_per_token,
         num_experts=moe.num_experts,
-        moe_tp=1 if by_expert else tp,
-        moe_ep=tp if by_expert else 1,
+        moe_tp=1 if by_expert else gpus,
+        moe_ep=gpus if by_expert else 1,
         gated=model.gated_mlp,
         load=engine.args.expert_distribution,
     )
     router = Gemm("router", group.count, moe.num_experts, model.hidden_size, model.base_dtype)
     experts = Experts(group.count, block, model.quantization.experts)
-    shared = _dense_mlp(model, group.count, moe.shared_intermediate_size, tp)
+    shared = _dense_mlp(model, group.count, moe.shared_intermediate_size, engine.mlp_gpus)
     return [router, experts, *shared]
 
 

@@ -17,6 +17,7 @@ from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
+from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.mixed import MixedTiles
 from dynosim.hardware_models.timing.mixed_source import mixed_attention
@@ -68,7 +69,8 @@ class PricedEngine:
     """Everything a step costs on the GPUs of one replica.
 
     ``token_s`` has shape (tokens + 1,), by new tokens of the step, unpadded; ``logit_s``
-    (sequences + 1,).
+    (sequences + 1,). Of data-parallel ranks that step together these are what each costs by
+    itself, and ``joint_s``, shape (ranks x tokens + 1,), what all their tokens cost together.
     """
 
     token_s: FloatArray
@@ -77,6 +79,13 @@ class PricedEngine:
     prefill_state_s: float
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
+    joint_s: FloatArray | None = None
+
+    def balanced(self, ranks: int) -> PricedEngine:
+        """Returns one rank's costs where all ``ranks`` always have equal batches."""
+        if self.joint_s is None:
+            return self
+        return replace(self, token_s=self.token_s + self.joint_s[::ranks], joint_s=None)
 
 
 def price(engine: ResolvedEngine) -> PricedEngine:
@@ -104,8 +113,12 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     tokens[1:] += gaps_s + _hand_over_s(engine, len(tokens))
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs, skew)
     fixed, per_token = _prefill_state(gpu, ops.states)
-    sources = dict.fromkeys((*named, *named_logits, *attention.sources))
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources))
+    joint, named_joint = None, tuple[OpSource, ...]()
+    if ops.joint:
+        most = engine.ranks_in_step * (budget + max_seqs)
+        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most, skew)
+    sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint)
 
 
 @lru_cache(maxsize=128)
@@ -120,7 +133,7 @@ def _levelled(
 
 def _skewed(op: TokenOp, seconds: FloatArray, skew: Skew) -> FloatArray:
     """Returns an op's seconds, for collectives with the wait for the GPU that comes last."""
-    if not isinstance(op, AllReduce):
+    if not isinstance(op, AllReduce | Exchange):
         return seconds
     factor, wait_s = skew
     return seconds * factor + op.count * wait_s

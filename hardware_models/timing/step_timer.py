@@ -84,9 +84,13 @@ class StepTimer:
 
     @classmethod
     def compile(cls, engine: ResolvedEngine) -> StepTimer:
-        """Returns the timer of a resolved engine; UserError where something has no price."""
+        """Returns the timer of a resolved engine; UserError where something has no price.
+
+        Of data-parallel ranks that step together it times steps in which all have equal batches;
+        :class:`~.data_parallel.DataParallelTimer` times any.
+        """
         backend = engine.backend
-        priced, graphs = price(engine), graphs_of(engine)
+        priced, graphs = price(engine).balanced(engine.ranks_in_step), graphs_of(engine)
         if engine.args.pipeline_parallel_size > 1:
             # Stages are timed by a subclass.
             from dynosim.hardware_models.timing.pipeline import PipelinedStepTimer

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Items
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.routers.base import Router
-from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.results import Recorder
 
@@ -29,7 +30,7 @@ class Unseen:
 
 
 def run_apart(
-    engines: list[Engine],
+    engines: Items[Replica],
     router: Router,
     requests: Requests,
     fitting: IntArray,
@@ -53,7 +54,7 @@ def _arrivals(
 
 
 def serve(
-    engine: Engine,
+    engine: Replica,
     arrivals: Iterable[tuple[float, Sequence]],
     on_finish: Callable[[Sequence, float], None],
 ) -> None:

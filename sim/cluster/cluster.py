@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynosim.hardware_models.registry import find_module
-from dynosim.sim.cluster.frontend import IDLE, Frontend
+from dynosim.sim.cluster.balancers.base import Balancer
+from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
+from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
+from dynosim.sim.cluster.rank_router import RankRouter
+from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.engine.engine import Engine, EngineLimits
+from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
@@ -21,6 +27,10 @@ class ClusterSpec:
     ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
     null block). ``frontend_s`` passes between the client's send and the engine's queue, besides
     what the ``frontend``'s processors take.
+
+    A replica has ``ranks`` data-parallel ranks with a scheduler and ``num_blocks`` each, over which
+    ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
+    timer is given, which then stands in for ``timer``.
     """
 
     timer: Timer
@@ -31,6 +41,9 @@ class ClusterSpec:
     router: str = "round_robin"
     frontend_s: float = 0.0
     frontend: Frontend = IDLE
+    ranks: int = 1
+    balancer: str = "round_robin"
+    lockstep: GroupTimer | None = None
 
 
 def make_router(name: str, num_replicas: int, seed: int) -> Router:
@@ -40,28 +53,58 @@ def make_router(name: str, num_replicas: int, seed: int) -> Router:
     return router
 
 
+def make_balancer(name: str) -> Balancer:
+    """Returns the balancer called ``name``; raises UserError with the nearest names."""
+    module = find_module("dynosim.sim.cluster.balancers", "load balance method", name)
+    balancer: Balancer = module.make()
+    return balancer
+
+
+def _group(spec: ClusterSpec, timer: GroupTimer, requests: Requests) -> RankGroup:
+    balancer = make_balancer(spec.balancer)
+    return RankGroup(timer, spec.limits, spec.num_blocks, requests.blocks_per_unit, balancer)
+
+
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
     limits = spec.limits
     requests = Requests(workload, limits)
     router = make_router(spec.router, spec.replicas, seed)
-    engines = [
-        Engine(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
-        for _ in range(spec.replicas)
-    ]
+    groups: list[RankGroup] = []
+    if spec.lockstep is not None:
+        groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
+        engines = [engine for group in groups for engine in group.engines]
+    else:
+        engines = [
+            Engine(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
+            for _ in range(spec.replicas * spec.ranks)
+        ]
+        if spec.ranks > 1:
+            balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)]
+            router = RankRouter(router, balancers, spec.ranks)
+    replicas: Sequence[Replica] = groups or engines
     fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
     recorder = Recorder(workload)
     if workload.max_concurrency is None:
-        recorder.send(fitting, spec.frontend, spec.replicas, spec.frontend_s)
+        recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
     # Where nothing that an engine does can reach another, each runs through its own requests.
     if workload.max_concurrency is None and router.is_blind:
         from dynosim.sim.cluster.apart import run_apart
 
-        run_apart(engines, router, requests, fitting, recorder)
+        run_apart(replicas, router, requests, fitting, recorder)
     else:
         from dynosim.sim.cluster.together import Together
 
-        Together(engines, router, requests, recorder, spec.frontend, spec.frontend_s).run(fitting)
+        def log_of(index: int) -> StepLog:
+            number = recorder.replica[index]
+            group = groups[number] if groups else None
+            return (group.engine_of(index) if group else engines[number]).log
+
+        live = LiveFrontend(spec.frontend, spec.frontend_s, len(engines), log_of)
+        Together(replicas, router, requests, recorder, live).run(fitting)
+    for number, group in enumerate(groups):
+        for index, rank in group.waiting.rank_of.items():
+            recorder.replica[index] = number * len(group.engines) + rank
     for engine in engines:
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"

@@ -1,15 +1,16 @@
 """What the API servers' processors add before an engine and behind it.
 
-Each server is one process (vLLM's ``--api-server-count``) that takes requests in, one after the
-other, and writes the tokens of every engine step to their streams. Neither holds the engine up: a
-front-end slower than its engine grows a queue, and answers come late. Requests and tokens are taken
-to queue apart from each other (tokenisers run in their own thread), and work to spread evenly over
-the processes.
+Each engine, or data-parallel rank, has processes of its own (vLLM's ``--api-server-count``) that
+take requests in, one after the other, and write the tokens of every engine step to their streams.
+Neither holds the engine up: a front-end slower than its engine grows a queue, and answers come
+late. Requests and tokens are taken to queue apart from each other (tokenisers run in their own
+thread), and work to spread evenly over the processes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from dynosim.sim.engine.step_log import StepLog, Steps
 
 @dataclass(frozen=True, kw_only=True)
 class Frontend:
-    """Processor seconds of ``servers`` API processes in front of each replica.
+    """Processor seconds of ``servers`` API processes in front of each engine.
 
     ``request_s`` and ``input_token_s`` are spent on a request before an engine sees it,
     ``output_s`` on each answer that an engine step goes on with, before clients see the step.
@@ -31,13 +32,9 @@ class Frontend:
     output_s: float = 0.0
     servers: int = 1
 
-    def entered_s(
-        self, sent_s: FloatArray, input_tokens: IntArray, num_replicas: int
-    ) -> FloatArray:
+    def entered_s(self, sent_s: FloatArray, input_tokens: IntArray, num_engines: int) -> FloatArray:
         """Returns when requests sent at ascending times have been taken in, in that order."""
-        work_s = (self.request_s + self.input_token_s * input_tokens) / (
-            self.servers * num_replicas
-        )
+        work_s = (self.request_s + self.input_token_s * input_tokens) / (self.servers * num_engines)
         if not work_s.any():
             return sent_s
         # Lindley's recursion, end = max(end before, sent) + work, unrolled.
@@ -65,8 +62,8 @@ IDLE = Frontend()
 class Intake:
     """The same as :meth:`Frontend.entered_s`, request by request."""
 
-    def __init__(self, frontend: Frontend, num_replicas: int) -> None:
-        servers = frontend.servers * num_replicas
+    def __init__(self, frontend: Frontend, num_engines: int) -> None:
+        servers = frontend.servers * num_engines
         self._request_s = frontend.request_s / servers
         self._input_token_s = frontend.input_token_s / servers
         self._free_s = -math.inf
@@ -89,8 +86,6 @@ class Writer:
 
     def written_s(self, now_s: float) -> float:
         """Returns when clients see the engine's last step, which ended now."""
-        if not self._output_s:
-            return now_s
         free_s = self._free_s
         for start_s, dt_s, growth_s, count, outputs in self._log.runs_from(self._num_runs):
             work_s = outputs * self._output_s
@@ -99,6 +94,40 @@ class Writer:
         self._free_s = free_s
         self._num_runs = self._log.num_runs
         return max(free_s, now_s)
+
+
+class LiveFrontend:
+    """The front-end of a closed loop, where what clients see decides when they send.
+
+    ``log_of`` gives the log of the engine that a request went to.
+    """
+
+    def __init__(
+        self,
+        frontend: Frontend,
+        frontend_s: float,
+        num_engines: int,
+        log_of: Callable[[int], StepLog],
+    ) -> None:
+        self._frontend = frontend
+        self._frontend_s = frontend_s
+        self._intake = Intake(frontend, num_engines)
+        self._log_of = log_of
+        self._writers: dict[int, Writer] = {}
+
+    def arrives_s(self, sent_s: float, input_tokens: int) -> float:
+        """Returns when a request sent now arrives at an engine."""
+        return self._intake.enter(sent_s, input_tokens) + self._frontend_s
+
+    def written_s(self, request: int, now_s: float) -> float:
+        """Returns when the client of ``request`` has the token of the step that ends now."""
+        if not self._frontend.output_s:
+            return now_s
+        log = self._log_of(request)
+        writer = self._writers.get(id(log))
+        if writer is None:
+            writer = self._writers[id(log)] = Writer(self._frontend, log)
+        return writer.written_s(now_s)
 
 
 def _ends_s(steps: Steps, work_s: FloatArray) -> FloatArray:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Generator
+from collections.abc import Sequence as Items
 
 import numpy as np
 import simpy
 
 from dynosim.hardware_models.arrays import IntArray
-from dynosim.sim.cluster.frontend import Frontend, Intake, Writer
+from dynosim.sim.cluster.frontend import LiveFrontend
+from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.cluster.worker import Worker
-from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.results import Recorder
 
@@ -24,20 +25,17 @@ class Together:
 
     def __init__(
         self,
-        engines: list[Engine],
+        engines: Items[Replica],
         router: Router,
         requests: Requests,
         recorder: Recorder,
-        frontend: Frontend,
-        frontend_s: float,
+        frontend: LiveFrontend,
     ) -> None:
         self._env = simpy.Environment()
         self._router = router
         self._requests = requests
         self._recorder = recorder
-        self._frontend_s = frontend_s
-        self._intake = Intake(frontend, len(engines))
-        self._writers = [Writer(frontend, engine.log) for engine in engines]
+        self._frontend = frontend
         self._workers = [
             Worker(self._env, engine, self._on_finish, lambda: self._horizon_s)
             for engine in engines
@@ -88,7 +86,7 @@ class Together:
         recorder = self._recorder
         recorder.sent_s[index] = now_s
         input_tokens = int(recorder.workload.input_tokens[index])
-        arrives_s = self._intake.enter(now_s, input_tokens) + self._frontend_s
+        arrives_s = self._frontend.arrives_s(now_s, input_tokens)
         recorder.arrived_s[index] = arrives_s
         self._at(arrives_s, lambda: self._route(index))
 
@@ -111,7 +109,7 @@ class Together:
         if not self._slots:
             self._recorder.record(seq, time_s)
             return
-        written_s = self._writers[self._recorder.replica[seq.index]].written_s(time_s)
+        written_s = self._frontend.written_s(seq.index, time_s)
         self._recorder.record(seq, written_s)
         self._at(written_s, lambda: self._free_slot(written_s))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from dynosim.sim.engine.engine import Engine
+from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.engine.sequence import Sequence
 
 # At one instant arrivals come first (NORMAL), then ends of runs, then wake-ups of idle engines,
@@ -31,7 +31,7 @@ class RunEnd(simpy.Event):
 
 
 class Worker:
-    """Drives one engine. ``on_finish`` is called with each finished sequence and its end time.
+    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time.
 
     An event ends each run that reaches the ``horizon``, the time before which nothing from
     outside can concern the engine; runs that end before it follow each other without one
@@ -42,12 +42,13 @@ class Worker:
     def __init__(
         self,
         env: simpy.Environment,
-        engine: Engine,
+        engine: Replica,
         on_finish: Callable[[Sequence, float], None],
         horizon: Callable[[], float],
     ) -> None:
         self.engine = engine
         self.outstanding = 0
+        self.prompt_tokens = 0
         self._env = env
         self._on_finish = on_finish
         self._horizon = horizon
@@ -55,9 +56,15 @@ class Worker:
         self._run_number = 0
         self._run_end_s = 0.0
 
+    @property
+    def waiting(self) -> int:
+        """Requests that have not entered."""
+        return len(self.engine.waiting)
+
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
         self.outstanding += 1
+        self.prompt_tokens += seq.prompt_tokens
         self.engine.waiting.append(seq)
         if not self._is_busy:
             self._is_busy = True
@@ -84,4 +91,5 @@ class Worker:
 
     def _finish(self, seq: Sequence, time_s: float) -> None:
         self.outstanding -= 1
+        self.prompt_tokens -= seq.prompt_tokens
         self._on_finish(seq, time_s)

@@ -33,6 +33,7 @@ class Engine:
 
     __slots__ = (
         "_chunk_dts_s",
+        "_leaps_chunks",
         "_limits",
         "_run_dt_s",
         "_run_first",
@@ -59,6 +60,7 @@ class Engine:
         self.is_interruptible = False
         self._timer = timer
         self._limits = limits
+        self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
         self._run_start_s = 0.0
         self._run_dt_s = 0.0
         self._run_growth_s = 0.0
@@ -130,7 +132,7 @@ class Engine:
         self._run_first = num_logits - num_decode
         self._run_steps = 1
         self.is_interruptible = False
-        if self._limits.max_run > 1 and (repeats := scheduler.chunk_repeats()):
+        if self._leaps_chunks and (repeats := scheduler.chunk_repeats()):
             self._run_steps += repeats
             return now_s + self._time_repeats(repeats, new_tokens, num_decode, context)
         return now_s + self._run_dt_s
@@ -186,6 +188,21 @@ class Engine:
         """Returns the time at the end of the run's first ``steps`` steps."""
         growth_s = 0.5 * steps * (steps - 1) * self._run_growth_s
         return self._run_start_s + steps * self._run_dt_s + growth_s
+
+    @property
+    def run(self) -> tuple[float, float, int]:
+        """Returns the first step's seconds, growth per step and steps of the run in progress."""
+        return self._run_dt_s, self._run_growth_s, self._run_steps
+
+    def retime(self, first_s: float, growth_s: float, steps: int) -> float:
+        """Gives the run in progress the times of a group in lock step; returns when it ends.
+
+        It gets no more steps than it had.
+        """
+        assert steps <= self._run_steps, "a run got steps that its batch may not have"
+        self._run_dt_s, self._run_growth_s, self._run_steps = first_s, growth_s, steps
+        self.is_interruptible = self.is_interruptible and steps > 1
+        return self._time_after(steps)
 
     def boundary_after(self, time_s: float) -> float:
         """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""

@@ -20,6 +20,8 @@ class EngineLimits:
     ``enable_mixed_chunk`` and ``schedule_conservativeness`` are SGLang's: decodes take part in
     prefill batches; and how much of the tokens that may still be generated entering requests
     leave room for.
+
+    Without ``leaps_chunks`` steps with a prompt go one by one even where ``max_run`` leaps.
     """
 
     max_num_seqs: int
@@ -35,3 +37,4 @@ class EngineLimits:
     enable_mixed_chunk: bool = False
     schedule_conservativeness: float = 1.0
     max_run: int = 1 << 40
+    leaps_chunks: bool = True

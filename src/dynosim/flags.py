@@ -23,7 +23,11 @@ from dynosim.sim.workload.spec import ALIASES
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-SHORT = {"tensor_parallel_size": ("-tp",), "pipeline_parallel_size": ("-pp",)}
+SHORT = {
+    "tensor_parallel_size": ("-tp",),
+    "pipeline_parallel_size": ("-pp",),
+    "data_parallel_size": ("-dp",),
+}
 
 UNITS = {letter: 1000**power for power, letter in enumerate("kmgt", 1)} | {
     letter: 1024**power for power, letter in enumerate("KMGT", 1)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from dynosim.accuracy.expectation import Expectation
+from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.replicates import Estimate
 from dynosim.sim.simulate import Simulation
@@ -49,13 +50,21 @@ def summary(
     return "\n".join([*_head(simulation, metrics, spec), "", _latency_table(metrics), "", *facts])
 
 
+def parallel_shape(args: EngineArgs) -> str:
+    """Returns how one replica is cut, as in ``TP 2 × PP 2 × DP 4``."""
+    shape = f"TP {args.tensor_parallel_size}"
+    if args.pipeline_parallel_size > 1:
+        shape += f" × PP {args.pipeline_parallel_size}"
+    if args.data_parallel_size > 1:
+        shape += f" × DP {args.data_parallel_size}"
+    return shape
+
+
 def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
-    shape = f"TP {engine.args.tensor_parallel_size}"
-    if engine.args.pipeline_parallel_size > 1:
-        shape += f" × PP {engine.args.pipeline_parallel_size}"
     yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
+    shape = parallel_shape(engine.args)
     yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
     failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
     yield (

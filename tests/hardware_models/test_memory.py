@@ -13,7 +13,7 @@ from dynosim.hardware_models.memory.hints import fits, largest_model_len
 from dynosim.hardware_models.memory.kv_cache import kv_layout, layer_kv_bytes_per_token
 from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.hardware_models.memory.stages import pipeline_stages
-from dynosim.hardware_models.memory.weights import stage_weight_bytes
+from dynosim.hardware_models.memory.weights import Cuts, stage_weight_bytes
 from dynosim.hardware_models.resolve import resolve_engine
 
 GIB = 2**30
@@ -59,7 +59,7 @@ def test_70b_at_2k_takes_671_mb_not_2_7_gb():
 
 def test_70b_weights():
     found = engine(model=LLAMA_70B)
-    weights = stage_weight_bytes(found.model, pipeline_stages(found.model, 1)[0], 1, 64)
+    weights = stage_weight_bytes(found.model, pipeline_stages(found.model, 1)[0], Cuts(1, 1, 1), 64)
     assert weights / GIB == pytest.approx(131.4, abs=0.1)
 
 

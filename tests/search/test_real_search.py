@@ -41,6 +41,30 @@ def test_what_cannot_run_is_refused_before_simulation_with_its_reason(
     assert reason(**fields) == expected
 
 
+def test_a_space_of_data_parallel_ranks_is_searched_and_says_what_cannot_run() -> None:
+    result = search(
+        {
+            "model": "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
+            "gpu": "h200_sxm",
+            "data_parallel_size": [1, 3, 4, 8],
+            "enable_expert_parallel": [True, False],
+            "max_model_len": 4096,
+            "workload": {"num_prompts": 64, "request_rate": 8.0, "random_input_len": 256},
+        },
+        workers=1,
+    )
+    told = {
+        (t.deployment.data_parallel_size, t.deployment.enable_expert_parallel): t.detail or None
+        for t in result.trials
+    }
+    assert told[8, True] is None
+    assert told[4, True] is None
+    assert "no memory for the KV cache" in str(told[1, True])
+    assert "data_parallel_size 3 = 3 GPUs do not divide 128 experts" in str(told[3, True])
+    assert "do not divide experts of width 1536" not in str(told[3, False])
+    assert "quantisation block" in str(told[8, False])
+
+
 def test_overload_is_an_unstable_queue() -> None:
     """One H200 at 40 requests a second of 2,000 + 500 tokens is hopeless; at 0.2 it is idle."""
     values = {"model": "Qwen/Qwen3-32B", "gpu": "h200_sxm", "max_num_seqs": 32}

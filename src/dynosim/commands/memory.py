@@ -12,6 +12,7 @@ from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.question import read_question
 from dynosim.sim.deployment import Deployment
+from dynosim.summary import parallel_shape
 from dynosim.terminal import print_json, table
 
 Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
@@ -43,6 +44,7 @@ def as_json(engine: ResolvedEngine, plan: MemoryPlan) -> dict[str, Any]:
         "backend_version": engine.backend.version,
         "tensor_parallel_size": args.tensor_parallel_size,
         "pipeline_parallel_size": args.pipeline_parallel_size,
+        "data_parallel_size": args.data_parallel_size,
         "gpu_memory_utilization": args.gpu_memory_utilization,
         "max_model_len": plan.max_model_len,
         "kv_cache_dtype": args.kv_cache_dtype,
@@ -68,9 +70,7 @@ def _key(part: str) -> str:
 def as_text(engine: ResolvedEngine, plan: MemoryPlan) -> list[str]:
     """Returns the plan for a terminal, vLLM's own two lines first where the engine starts."""
     args, backend = engine.args, engine.backend
-    shape = f"TP {args.tensor_parallel_size}"
-    if args.pipeline_parallel_size > 1:
-        shape += f" × PP {args.pipeline_parallel_size}"
+    shape = parallel_shape(args)
     lines = [
         f"{engine.model.name} on {args.gpus_per_replica} × {engine.gpu.name} ({shape}), "
         f"{backend.name} {backend.version}",

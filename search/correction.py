@@ -1,0 +1,104 @@
+"""What simulations teach about the estimate: a Gaussian process over its errors.
+
+Nearby candidates share the estimate's faults (a scheduler's rule, a tail's shape), so the errors
+seen so far predict those to come, and how far to trust that. Rasmussen and Williams, Gaussian
+Processes for Machine Learning (2006), algorithm 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from dynosim.hardware_models.arrays import FloatArray
+from dynosim.search.grid import Grid
+
+LENGTHS = (0.4, 0.8, 1.6)
+"""Distances over which errors may be alike; the whole of an ordered axis, or another category,
+is 1."""
+
+NOISES = (0.03, 0.1, 0.3)
+"""Standard deviations that an error no neighbour shares may have, over that of all errors."""
+
+PRIOR_STD = 0.5
+"""Standard deviation of an error before anything is known, in logarithms: a factor of 1.6."""
+
+
+LEAST_SPREAD = 0.02
+"""Errors are taken to spread by 2 % at least, however few agree."""
+
+
+class Correction:
+    """Predicts the estimate's errors at ``candidates`` (flat indices of ``grid``).
+
+    Errors have one column an objective or constraint; a row is of one simulated candidate.
+    """
+
+    def __init__(self, grid: Grid, candidates: Sequence[int], columns: int) -> None:
+        self._where = _positions(grid, candidates)
+        self._rows: list[int] = []
+        self._errors: list[FloatArray] = []
+        self._columns = columns
+
+    def learn(self, row: int, errors: FloatArray) -> None:
+        """Notes the errors of the candidate in ``row``: simulated less estimated, finite."""
+        self._rows.append(row)
+        self._errors.append(errors)
+
+    def predict(self) -> tuple[FloatArray, FloatArray]:
+        """Returns mean and standard deviation of all errors, shapes (candidates, columns)."""
+        shape = (len(self._where), self._columns)
+        if not self._rows:
+            return np.zeros(shape), np.full(shape, PRIOR_STD)
+        errors = np.array(self._errors)
+        center = np.median(errors, axis=0)
+        spread = np.maximum(errors.std(axis=0), LEAST_SPREAD)
+        scaled = (errors - center) / spread
+        known = self._where[self._rows]
+        length, noise = _likeliest(known, scaled)
+        across = _kernel(self._where, known, length)
+        gram = _kernel(known, known, length) + noise**2 * np.eye(len(known))
+        solved = np.linalg.solve(gram, np.column_stack((scaled, across.T)))
+        weights, inverse = solved[:, : self._columns], solved[:, self._columns :]
+        left = 1.0 + noise**2 - np.einsum("ij,ji->i", across, inverse)
+        deviation = np.sqrt(np.maximum(left, 0.0))[:, None] * spread
+        return center + across @ weights * spread, deviation
+
+
+def _likeliest(known: FloatArray, scaled: FloatArray) -> tuple[float, float]:
+    """Returns the length and the noise under which the errors seen are likeliest, ibid. (2.30)."""
+
+    def likelihood(length: float, noise: float) -> float:
+        gram = _kernel(known, known, length) + noise**2 * np.eye(len(known))
+        root = np.linalg.cholesky(gram)
+        white = np.linalg.solve(root, scaled)
+        half_log_det = scaled.shape[1] * np.log(np.diag(root)).sum()
+        return float(-0.5 * (white**2).sum() - half_log_det)
+
+    return max(product(LENGTHS, NOISES), key=lambda choice: likelihood(*choice))
+
+
+def _positions(grid: Grid, candidates: Sequence[int]) -> FloatArray:
+    """Returns coordinates in which Euclidean distance is how unlike two candidates are.
+
+    An ordered axis is one coordinate from 0 to 1; of another, each value has its own.
+    """
+    at = np.array([grid.coordinates(i) for i in candidates]).reshape(len(candidates), -1)
+    columns = []
+    for axis, (length, is_ordered) in enumerate(zip(grid.lengths, grid.is_ordered, strict=True)):
+        if length == 1:
+            continue
+        if is_ordered:
+            columns.append(at[:, axis : axis + 1] / (length - 1))
+        else:
+            columns.append(np.eye(length)[at[:, axis]] / np.sqrt(2.0))
+    return np.hstack(columns) if columns else np.zeros((len(candidates), 1))
+
+
+def _kernel(left: FloatArray, right: FloatArray, length: float) -> FloatArray:
+    """Returns the Matérn 3/2 covariance of two sets of positions."""
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
+    scaled = np.sqrt(3.0 * np.maximum(squares, 0.0)) / length
+    return np.asarray((1.0 + scaled) * np.exp(-scaled))

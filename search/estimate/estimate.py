@@ -1,0 +1,168 @@
+"""Estimated metrics of many candidates at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.llm.quality import quality_of
+from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.step_timer import StepTimer
+from dynosim.search.estimate.engine_curve import decode_curve, engine_curve
+from dynosim.search.estimate.load import Load, summarize_load
+from dynosim.search.estimate.steady_state import SteadyState, steady_state
+from dynosim.sim.deployment import Deployment
+from dynosim.sim.simulate import resolve_for, scheduler_name
+from dynosim.sim.workload.columns import Workload
+
+MOST_DECODES = 4096
+"""Decodes in flight up to which curves are drawn; more slots than that change no estimate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Metrics by name, shape (candidates,); NaN where there is none. ``use`` as in SteadyState."""
+
+    metrics: Mapping[str, FloatArray]
+    use: FloatArray
+
+
+def estimate(deployments: Sequence[Deployment], workload: Workload) -> Estimates:
+    """Returns estimated metrics of ``deployments``, which all can run."""
+    load = summarize_load(workload)
+    groups: dict[Deployment, list[int]] = defaultdict(list)
+    for i, deployment in enumerate(deployments):
+        groups[_same_timer(deployment)].append(i)
+    metrics: dict[str, FloatArray] = {}
+    use = np.full(len(deployments), np.nan)
+    for members in groups.values():
+        own = [deployments[i] for i in members]
+        try:
+            values, own_use = _group(own, workload, load)
+        except UserError:
+            continue  # Nothing prices its steps; simulating it will say so.
+        use[members] = own_use
+        for name, column in values.items():
+            full = metrics.setdefault(name, np.full(len(deployments), np.nan))
+            full[members] = column
+    return Estimates(metrics, use)
+
+
+def _alone(deployment: Deployment) -> Deployment:
+    """Returns one replica of a deployment."""
+    return replace(deployment, replicas=1, router=Deployment.router)
+
+
+def _same_timer(deployment: Deployment) -> Deployment:
+    """Returns what deployments have in common whose steps take equally long."""
+    return replace(_alone(deployment), max_num_seqs=None, max_num_batched_tokens=None)
+
+
+def _group(
+    deployments: Sequence[Deployment], workload: Workload, load: Load
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Returns the metrics of candidates whose engines differ in nothing but their batch limits."""
+    planned = [_planned(_alone(d), workload) for d in deployments]
+    slots = np.array([_slots(engine, plan, load) for engine, plan in planned], dtype=np.float64)
+    budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in planned])
+    # Every data-parallel rank has a queue and a cache of its own.
+    ranks = [d.replicas * d.data_parallel_size for d in deployments]
+    replicas = np.array(ranks, dtype=np.float64)
+    num_gpus = np.array([d.num_gpus for d in deployments], dtype=np.float64)
+    engine = _widest([engine for engine, _ in planned])
+    timer = StepTimer.compile(engine)
+    decode_s = decode_curve(timer, load, min(int(slots.max()), MOST_DECODES))
+    metrics: dict[str, FloatArray] = {}
+    use = np.empty(len(deployments))
+    for budget in np.unique(budgets):
+        own = budgets == budget
+        curve = engine_curve(timer, load, decode_s, budget=int(budget), mixes=_mixes(engine))
+        state = steady_state(curve, load, slots=slots[own], replicas=replicas[own])
+        use[own] = state.use
+        for name, values in _metrics(state, load, engine, replicas[own], num_gpus[own]).items():
+            metrics.setdefault(name, np.empty(len(deployments)))[own] = values
+    return metrics, use
+
+
+def _widest(engines: Sequence[ResolvedEngine]) -> ResolvedEngine:
+    """Returns the engine with the largest batch limits of all, whose timer serves every one."""
+    seqs = max(e.args.max_num_seqs or 1 for e in engines)
+    budget = max(e.args.max_num_batched_tokens or 1 for e in engines)
+    args = replace(engines[0].args, max_num_seqs=seqs, max_num_batched_tokens=budget)
+    return replace(engines[0], args=args)
+
+
+def _mixes(engine: ResolvedEngine) -> bool:
+    """Whether decodes take part in the steps of prefill chunks."""
+    scheduler = scheduler_name(engine.backend.name)
+    return scheduler != "static" and (scheduler != "sglang" or engine.args.enable_mixed_chunk)
+
+
+def _planned(deployment: Deployment, workload: Workload) -> tuple[ResolvedEngine, MemoryPlan]:
+    engine, _ = resolve_for(deployment, workload)
+    return engine, plan_memory(engine)
+
+
+def _slots(engine: ResolvedEngine, plan: MemoryPlan, load: Load) -> float:
+    """Returns the sequences that an engine can hold, by its own limit and by its KV cache."""
+    assert engine.args.max_num_seqs is not None, "unresolved engine"
+    by_memory = plan.kv_cache_tokens / load.held_tokens
+    return max(1.0, min(float(engine.args.max_num_seqs), by_memory))
+
+
+def _metrics(
+    state: SteadyState,
+    load: Load,
+    engine: ResolvedEngine,
+    replicas: FloatArray,
+    num_gpus: FloatArray,
+) -> dict[str, FloatArray]:
+    frontend_s = engine.backend.frontend_s
+    rate = state.rate_req_s * replicas
+    output_tok_s = rate * load.output_tokens
+    prompt = float(np.mean(load.prompt_classes)) + load.hit_tokens
+    mean_ttft_s = frontend_s + state.mean_wait_s + state.mean_prefill_s
+    p99_ttft_s = frontend_s + state.p99_wait_s + state.p99_prefill_s
+    gaps = max(load.output_tokens - 1.0, 0.0)
+    usd_hour = engine.gpu.cloud_price_usd_hour
+    price = np.nan if usd_hour is None else usd_hour
+    latencies_s = {
+        "ttft": (mean_ttft_s, p99_ttft_s),
+        "queue": (state.mean_wait_s, state.p99_wait_s),
+        "prefill": (state.mean_prefill_s, state.p99_prefill_s),
+        "tpot": (state.tpot_s, state.tpot_s),
+        "itl": (state.tpot_s, state.tpot_s + state.p99_prefill_s),
+        "e2el": (mean_ttft_s + gaps * state.tpot_s, p99_ttft_s + 2.0 * gaps * state.tpot_s),
+    }
+    return {
+        "output_throughput": output_tok_s,
+        "request_throughput": rate,
+        "total_token_throughput": rate * (load.output_tokens + prompt),
+        "output_tok_s_per_gpu": output_tok_s / num_gpus,
+        "total_tok_s_per_gpu": rate * (load.output_tokens + prompt) / num_gpus,
+        "output_tok_s_per_user": 1.0 / state.tpot_s,
+        "usd_per_hour": price * num_gpus,
+        "usd_per_million_output_tokens": price * num_gpus / (output_tok_s * 3600.0) * 1e6,
+        "num_gpus": num_gpus,
+        "quality": np.full(len(num_gpus), quality_of(engine.model)),
+        "duration": load.num_requests / rate,
+        **_percentiles(latencies_s),
+    }
+
+
+def _percentiles(
+    latencies_s: Mapping[str, tuple[FloatArray, FloatArray]],
+) -> dict[str, FloatArray]:
+    """Returns ms at every reported statistic, between mean and p99 along an exponential tail."""
+    weights = {"mean": 0.0, "median": 0.0, "p50": 0.0, "p90": 0.5, "p95": 0.65, "p99": 1.0}
+    return {
+        f"{statistic}_{kind}_ms": 1e3 * (mean + weight * (tail - mean))
+        for kind, (mean, tail) in latencies_s.items()
+        for statistic, weight in weights.items()
+    }

@@ -1,0 +1,158 @@
+"""Estimate everything, simulate what may matter: the proposer of spaces that can be estimated.
+
+Every candidate that can run has an estimate (:mod:`dynosim.search.estimate`). Simulations are
+spent where estimate, what simulations have taught of its errors
+(:class:`~dynosim.search.correction.Correction`) and the doubt that is left promise to move the
+frontier most. docs/search.md has the measured case for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.search.correction import Correction
+from dynosim.search.grid import Grid
+from dynosim.search.improvement import most_promising
+from dynosim.search.objective import Objective
+from dynosim.search.trial import Trial
+
+BATCH = 16
+"""Candidates chosen at once, as many as the owner's generation has."""
+
+DOUBTS = (0.0, 1.0)
+"""Standard deviations by which predictions are taken to be too bad: half of a batch exploits what
+is known, half looks where little is. Alone, the first stops early and the second is slow."""
+
+JITTER = 0.1
+"""Spread, in logarithms, of how much each candidate's own doubt counts; seeds differ in it."""
+
+KEPT, MISSED = -0.3, 0.3
+"""What a kept or missed constraint teaches about its margin, in logarithms; also the bound on
+estimated margins, since by how much an overloaded queue overflows is a matter of the run's length.
+"""
+
+
+class ScreenedProposer:
+    """Proposes what promises most, by estimate and experience.
+
+    ``candidates`` are flat indices of ``grid``. ``losses`` are the estimates of the objectives,
+    shape (candidates, objectives), in logarithms, less is better; ``margins``, shape
+    (candidates,), the largest estimated relative excess over a constraint, in logarithms.
+    Candidates whose estimates are not finite come last, in the grid's order.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        candidates: Sequence[int],
+        losses: FloatArray,
+        margins: FloatArray,
+        objectives: tuple[Objective, ...],
+        seed: int,
+    ) -> None:
+        is_estimated = np.isfinite(losses).all(axis=1) & np.isfinite(margins)
+        known = np.flatnonzero(is_estimated)
+        self._index: IntArray = np.asarray(candidates, dtype=np.int64)[known]
+        self._unestimated = [candidates[int(i)] for i in np.flatnonzero(~is_estimated)]
+        self._losses = losses[known]
+        self._margins = np.clip(margins[known], KEPT, MISSED)
+        self._objectives = objectives
+        self._row = {int(index): row for row, index in enumerate(self._index)}
+        self._errors = Correction(grid, self._index.tolist(), losses.shape[1])
+        self._margin_errors = Correction(grid, self._index.tolist(), 1)
+        self._left = np.ones(len(known), dtype=bool)
+        self._queue = self._one_of_each(grid)[::-1]
+        self._pending: dict[int, FloatArray] = {}
+        self._front: list[FloatArray] = []
+        random = np.random.default_rng([seed, 3])
+        self._doubt = np.exp(random.normal(0.0, JITTER, self._losses.shape))
+
+    def propose(self) -> int | None:
+        """Returns the next candidate; None when every one has been proposed."""
+        if not self._queue:
+            self._queue = self._choose()[::-1]
+        if self._queue:
+            row = self._queue.pop()
+            return int(self._index[row])
+        return self._unestimated.pop(0) if self._unestimated else None
+
+    def tell(self, index: int, trial: Trial) -> None:
+        """Learns how far the estimate was from what a finished trial gave."""
+        row = self._row.get(index)
+        if row is None:
+            return
+        self._pending.pop(row, None)
+        found = _log_losses(trial, self._objectives)
+        kept = KEPT if trial.is_feasible else MISSED
+        self._margin_errors.learn(row, np.array([kept - self._margins[row]]))
+        if np.isfinite(found).all():
+            self._errors.learn(row, found - self._losses[row])
+            if trial.is_feasible:
+                self._front.append(found)
+
+    def _one_of_each(self, grid: Grid) -> list[int]:
+        """Returns the most promising row of every category: what is never tried teaches nothing."""
+        at = np.array([grid.coordinates(int(i)) for i in self._index]).reshape(len(self._index), -1)
+        chosen: list[int] = []
+        for axis, is_ordered in enumerate(grid.is_ordered):
+            for value in [] if is_ordered else np.unique(at[:, axis]):
+                rows = np.flatnonzero((at[:, axis] == value) & (self._margins <= 0.0))
+                if not len(rows) or (at[chosen, axis] == value).any():
+                    continue
+                chosen += rows[_picks(self._losses[rows], self._losses[:0], 1)].tolist()
+        self._left[chosen] = False
+        return chosen
+
+    def _choose(self) -> list[int]:
+        """Returns the rows of the next batch; what runs meanwhile counts as it is predicted."""
+        mean, deviation = self._errors.predict()
+        margin, margin_deviation = self._margin_errors.predict()
+        predicted = self._losses + mean
+        margin = self._margins + margin[:, 0]
+        width = self._losses.shape[1]
+        known = np.array([*self._front, *self._pending.values()]).reshape(-1, width)
+        chosen: list[int] = []
+        for doubt in (*DOUBTS, *(2.0, 4.0)):
+            if len(chosen) >= BATCH and doubt not in DOUBTS:
+                break
+            hoped = predicted - doubt * deviation * self._doubt
+            may = self._left & (margin - doubt * margin_deviation[:, 0] <= 0.05)
+            rows = np.flatnonzero(may)
+            if len(rows):
+                share = BATCH // len(DOUBTS)
+                picks = _picks(hoped[rows], known, share)
+                chosen += rows[picks].tolist()
+                self._left[rows[picks]] = False
+                known = np.vstack((known, hoped[rows[picks]]))
+        if not chosen:
+            chosen = self._most_doubtful(deviation)
+        for row in chosen:
+            self._left[row] = False
+            if margin[row] <= 0.0:
+                self._pending[row] = predicted[row]
+        return chosen
+
+    def _most_doubtful(self, deviation: FloatArray) -> list[int]:
+        """Returns those left of which least is known: nothing promises to move the frontier."""
+        rows = np.flatnonzero(self._left)
+        order = np.lexsort((rows, -deviation[rows].sum(axis=1)))
+        return [int(row) for row in rows[order][:BATCH]]
+
+
+def _picks(hoped: FloatArray, known: FloatArray, count: int) -> list[int]:
+    """Returns the most promising rows; the ends of the frontier that is hoped for count, too."""
+    import moocore
+
+    both = np.vstack((known, hoped))
+    ends = both[moocore.is_nondominated(both)].max(axis=0)
+    return most_promising(hoped, known, ends + 0.1, count)
+
+
+def _log_losses(trial: Trial, objectives: Sequence[Objective]) -> FloatArray:
+    """Returns the logarithms of the objectives, less is better; NaN where one is not positive."""
+    values = np.array(trial.values(objectives))
+    signs = np.array([-o.sign for o in objectives])
+    return np.asarray(signs * np.log(np.where(values > 0.0, values, np.nan)))

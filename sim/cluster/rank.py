@@ -1,0 +1,85 @@
+"""A data-parallel rank that steps with others: its engine, and what it tells the group."""
+
+from __future__ import annotations
+
+from dynosim.hardware_models.timing.data_parallel import RankRun
+from dynosim.sim.engine.engine import Engine
+from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.timing import Timer
+
+
+class RankTimer:
+    """Times what a rank does by itself, and notes the batch that it is asked about."""
+
+    __slots__ = ("_own", "decodes_only", "new_tokens", "num_logits")
+
+    def __init__(self, own: Timer) -> None:
+        self._own = own
+        self.new_tokens = 0
+        self.num_logits = 0
+        self.decodes_only = False
+
+    def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int, /) -> float:
+        return self._own.prefill_attention_s(chunk_tokens, prefix_tokens)
+
+    def step_s(
+        self,
+        new_tokens: int,
+        num_logits: int,
+        prefill_attention_s: float,
+        num_decode: int,
+        context_tokens: int,
+        /,
+    ) -> float:
+        self.new_tokens, self.num_logits, self.decodes_only = new_tokens, num_logits, False
+        return self._own.step_s(
+            new_tokens, num_logits, prefill_attention_s, num_decode, context_tokens
+        )
+
+    def decode_line(self, num_decode: int, context_tokens: int, /) -> tuple[float, float, float]:
+        self.new_tokens, self.num_logits, self.decodes_only = num_decode, num_decode, True
+        return self._own.decode_line(num_decode, context_tokens)
+
+
+class Rank:
+    """One rank: scheduler, KV cache and queue of its own, and its load as balancers see it."""
+
+    __slots__ = ("_timer", "engine", "outstanding", "prompt_tokens")
+
+    def __init__(
+        self, own: Timer, limits: EngineLimits, num_blocks: int, blocks_per_unit: int
+    ) -> None:
+        self._timer = RankTimer(own)
+        self.engine = Engine(self._timer, limits, num_blocks, blocks_per_unit)
+        self.outstanding = 0
+        self.prompt_tokens = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not entered."""
+        return len(self.engine.waiting)
+
+    def accept(self, seq: Sequence) -> None:
+        """Queues a request."""
+        self.outstanding += 1
+        self.prompt_tokens += seq.prompt_tokens
+        self.engine.waiting.append(seq)
+
+    def plan(self, now_s: float) -> RankRun | None:
+        """Returns what the rank would do next; None where it has no work."""
+        if self.engine.begin(now_s) is None:
+            return None
+        own_s, growth_s, steps = self.engine.run
+        timer = self._timer
+        return RankRun(
+            timer.new_tokens, timer.num_logits, own_s, growth_s, steps, timer.decodes_only
+        )
+
+    def end(self) -> list[Sequence]:
+        """Completes the rank's part of the run; returns the requests that it finished."""
+        finished = self.engine.end()
+        for seq in finished:
+            self.outstanding -= 1
+            self.prompt_tokens -= seq.prompt_tokens
+        return finished

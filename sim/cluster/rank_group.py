@@ -1,0 +1,139 @@
+"""Data-parallel ranks in lock step: they share experts, so nobody steps without the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import replace
+from typing import Protocol
+
+from dynosim.hardware_models.timing.data_parallel import RankRun
+from dynosim.sim.cluster.balancers.base import Balancer
+from dynosim.sim.cluster.rank import Rank
+from dynosim.sim.engine.engine import Engine
+from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.timing import Timer
+
+
+class GroupTimer(Protocol):
+    """Seconds of steps of several ranks.
+
+    :class:`dynosim.hardware_models.timing.data_parallel.DataParallelTimer` is one. ``own`` times
+    what a rank does by itself.
+    """
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks step together."""
+        ...
+
+    @property
+    def own(self) -> Timer:
+        """Times a rank's attention and head."""
+        ...
+
+    def run(self, busy: Items[RankRun], /) -> tuple[float, float, int]:
+        """Returns seconds of the first step, growth per step, and steps of the next run."""
+        ...
+
+
+class RankQueues:
+    """The ranks' waiting queues as one; ``rank_of`` tells which request went where."""
+
+    def __init__(self, ranks: list[Rank], balancer: Balancer) -> None:
+        self.rank_of: dict[int, int] = {}
+        self._ranks = ranks
+        self._balancer = balancer
+
+    def append(self, seq: Sequence) -> None:
+        """Adds a request to the queue of the rank that the balancer chooses."""
+        chosen = self._balancer.choose(self._ranks)
+        self.rank_of[seq.index] = chosen
+        self._ranks[chosen].accept(seq)
+
+    def __len__(self) -> int:
+        return sum(rank.waiting for rank in self._ranks)
+
+
+class RankGroup:
+    """One replica of data-parallel ranks, each with its scheduler, KV cache and queue.
+
+    A run is the same number of steps for every rank that has requests, and takes each the same
+    time: that of the slowest, with the experts' for the tokens of all. Ranks without requests run
+    dummy batches, of which their logs say nothing. Steps with a prompt in any rank go one by one;
+    while all decode, a run leaps as far as its times follow one line.
+    """
+
+    def __init__(
+        self,
+        timer: GroupTimer,
+        limits: EngineLimits,
+        num_blocks: int,
+        blocks_per_unit: int,
+        balancer: Balancer,
+    ) -> None:
+        limits = replace(limits, leaps_chunks=False)
+        self._ranks = [
+            Rank(timer.own, limits, num_blocks, blocks_per_unit) for _ in range(timer.ranks)
+        ]
+        self.waiting = RankQueues(self._ranks, balancer)
+        self.is_interruptible = False
+        self._timer = timer
+        self._busy: list[Engine] = []
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engine of every rank."""
+        return [rank.engine for rank in self._ranks]
+
+    def engine_of(self, request: int) -> Engine:
+        """Returns the engine of the rank that a request went to."""
+        return self._ranks[self.waiting.rank_of[request]].engine
+
+    def run_until(
+        self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
+    ) -> float:
+        """Ends the run that ends now, and those after it that end before ``horizon_s``.
+
+        Returns when the run then in progress ends, infinity where there is no more work.
+        """
+        while True:
+            for rank in self._ranks:
+                for seq in rank.end():
+                    on_finish(seq, now_s)
+            end_s = self.begin(now_s)
+            if end_s is None:
+                return math.inf
+            if end_s >= horizon_s:
+                return end_s
+            now_s = end_s
+
+    def begin(self, now_s: float) -> float | None:
+        """Starts the next run at ``now_s``; returns when it ends, None where no rank has work."""
+        self.is_interruptible = False
+        busy, plans = [], []
+        for rank in self._ranks:
+            plan = rank.plan(now_s)
+            if plan is not None:
+                busy.append(rank.engine)
+                plans.append(plan)
+        self._busy = busy
+        if not plans:
+            return None
+        first_s, growth_s, steps = self._timer.run(plans)
+        end_s = 0.0
+        for engine in busy:
+            end_s = engine.retime(first_s, growth_s, steps)
+        can_enter = len(busy) < len(self._ranks) or any(e.is_interruptible for e in busy)
+        self.is_interruptible = steps > 1 and can_enter
+        return end_s
+
+    def boundary_after(self, time_s: float) -> float:
+        """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""
+        self.is_interruptible = False
+        end_s = time_s
+        for engine in self._busy:
+            end_s = engine.boundary_after(time_s)
+        return end_s

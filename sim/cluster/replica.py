@@ -1,0 +1,33 @@
+"""What a clock asks of a replica: one engine, or a group of data-parallel ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dynosim.sim.engine.schedulers.base import WaitingQueue
+from dynosim.sim.engine.sequence import Sequence
+
+
+class Replica(Protocol):
+    """Runs of steps one after the other; :class:`~dynosim.sim.engine.engine.Engine` is one.
+
+    Requests are handed over by appending them to ``waiting``.
+    """
+
+    is_interruptible: bool
+
+    @property
+    def waiting(self) -> WaitingQueue:
+        """The requests that have not entered."""
+        ...
+
+    def run_until(
+        self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None], /
+    ) -> float:
+        """Ends the run that ends now, and those after it that end before ``horizon_s``."""
+        ...
+
+    def boundary_after(self, time_s: float, /) -> float:
+        """Cuts the run at the first step boundary at or after ``time_s``; returns that."""
+        ...
