@@ -65,6 +65,14 @@ def recipe(run: Run) -> Recipe:
     return Recipe(flags=flags, figures=figures, unmodelled=tuple(unmodelled))
 
 
+def has_warm_ups(day: str) -> bool:
+    """Returns whether runs of ``day`` (ISO) were preceded by prompts that warm the engine.
+
+    Rows that name no day came through a list made after warm-ups were introduced.
+    """
+    return not day or day >= str(_book()["warm_ups_since"])
+
+
 def _short(model: str) -> str:
     return model.rpartition("/")[2]
 

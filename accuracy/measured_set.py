@@ -66,12 +66,12 @@ def load_sets(data: Path | None, names: Sequence[str] = ()) -> list[MeasuredSet]
 
 def _folder(module: ModuleType, data: Path | None, *, required: bool) -> Path | None:
     """Returns the folder with all sources of a set, None where it is not at hand."""
+    if data is not None and all((data / source).is_file() for source in module.SOURCES):
+        return data
     public = getattr(module, "public_folder", None)
     if public is not None and (data is None or required):
         folder: Path = public()
         return folder
-    if data is not None and all((data / source).is_file() for source in module.SOURCES):
-        return data
     if not required:
         return None
     name = module.__name__.rpartition(".")[2]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.kinds import basis_of
@@ -79,7 +82,7 @@ def run_cases(
     if jobs == 1 or len(cases) < 2:
         return [_reported(run_case(case, overheads), report) for case in cases]
     pool = ProcessPoolExecutor(
-        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts
+        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
     )
     outcomes: dict[int, Outcome] = {}
     try:
@@ -97,8 +100,15 @@ def run_cases(
             "a worker process died", where="jobs", hint="out of memory? try fewer jobs"
         ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        _end(pool)
     return [outcomes[i] for i in range(len(cases))]
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Ends the workers without waiting for cases that nobody wants any more."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 _Answer = tuple[Metrics, str, str | None]
@@ -132,6 +142,14 @@ def _reported(outcome: Outcome, report: Report) -> Outcome:
     return outcome
 
 
-def _leave_interrupts() -> None:
-    """Leaves Ctrl-C to the parent, which ends the workers."""
+def _start_worker() -> None:
+    """Leaves Ctrl-C to the parent, and ends this process when the parent ends in any way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "not a worker"
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

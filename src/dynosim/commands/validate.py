@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from dataclasses import asdict
@@ -17,10 +18,12 @@ from dynosim.accuracy.run import Report
 from dynosim.accuracy.validation import Validation, validate
 from dynosim.flags import Debug, Quiet
 from dynosim.hardware_models.errors import UserError
-from dynosim.terminal import print_json, print_note, table
+from dynosim.terminal import print_error, print_json, print_note, table
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+INTERRUPTED = 130
 
 Data = Annotated[
     Path | None,
@@ -67,16 +70,22 @@ def validate_command(
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
-) -> None:
+) -> int:
     """Compare predictions with runs measured on real GPUs, and show the errors."""
     gc.enable()
     _check(sample=sample, jobs=jobs)
     if output is not None and output.exists() and not output.is_dir():
         raise UserError(f"{output} is a file", where="--output", hint="allowed: a folder's name")
-    with Bar(quiet=quiet) as bar:
+    validation = None
+    with contextlib.suppress(KeyboardInterrupt), Bar(quiet=quiet) as bar:
         validation = validate(
             data, sets=set, sample=sample, jobs=jobs or os.cpu_count() or 1, begin=bar.begin
         )
+    if validation is None:
+        # The workers' locks are the system's, and this process ends without looking back.
+        gc.collect()
+        print_error("interrupted: nothing was written")
+        return INTERRUPTED
     if json:
         print_json(as_json(validation))
     else:
@@ -84,6 +93,7 @@ def validate_command(
     if output is not None:
         write_report(validation, output)
         print_note(f"written to {output}", quiet=quiet)
+    return 0
 
 
 def _check(**counts: int | None) -> None:
