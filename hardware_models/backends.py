@@ -36,6 +36,12 @@ class Backend:
     sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
     prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
     not known.
+
+    Two figures say how kernels of this version differ from those of its tables. A product that
+    quantises its activations takes ``fused_quantization_s`` less, where the kernel before it does
+    that. Decode attention reads the KV cache once per KV head where ``decode_group_sizes`` (None:
+    all) has the query heads per KV head; else each further query head reads ``reread_share`` of it
+    again.
     """
 
     name: str
@@ -60,6 +66,15 @@ class Backend:
     graph_max_tokens: int = 0
     graphs_in_mixed_steps: bool = False
     eager_layer_s: float | None = None
+    fused_quantization_s: float = 0.0
+    decode_group_sizes: tuple[int, ...] | None = None
+    reread_share: float = 0.0
+
+    def decode_reads(self, group_size: int) -> float:
+        """Returns how often decode attention reads a KV head that so many query heads share."""
+        if self.decode_group_sizes is None or group_size in self.decode_group_sizes:
+            return 1.0
+        return 1.0 + self.reread_share * (group_size - 1)
 
     def with_figures(self, figures: Mapping[str, Any]) -> Backend:
         """Returns this backend with other figures, as calibration has them; TypeError for names

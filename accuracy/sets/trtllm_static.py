@@ -2,7 +2,10 @@
 
 All requests of a batch are there at once, their prompts are computed in one step, then all decode
 together: TTFT is the prefill of the whole batch, TPOT the mean token step. Nothing of a server is
-in the figures. Lengths are fixed, weights random, so that experts are drawn evenly.
+in the figures. Lengths are fixed.
+
+Left out: Mixtral, whose random weights send all tokens to the same two experts (32 sequences take
+no longer than one), and GH200 joined by links that the source does not name.
 """
 
 from __future__ import annotations
@@ -11,8 +14,7 @@ from pathlib import Path
 
 from dynosim.accuracy import measured_rows
 from dynosim.accuracy.case import NO_FRONTEND, Case
-from dynosim.accuracy.measured_rows import Row, group_of, looked_up
-from dynosim.hardware_models.llm.catalog import get_model
+from dynosim.accuracy.measured_rows import NoCase, Row, group_of, looked_up, room_for
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
@@ -33,7 +35,6 @@ MODELS = {
     "meta-llama/Llama-2-13b": "meta-llama/Llama-2-13b-hf",
     "meta-llama/Llama-2-70b": "meta-llama/Llama-2-70b-hf",
     "mistralai/Mistral-7B": "mistralai/Mistral-7B-v0.1",
-    "mistralai/Mixtral-8x7B": "mistralai/Mixtral-8x7B-v0.1",
     "tiiuae/falcon-180B": "tiiuae/falcon-180B",
 }
 MEASURED = {
@@ -43,7 +44,7 @@ MEASURED = {
     "output_throughput": "output_tok_s",
 }
 ASSUMED = (
-    "kernels and figures of TensorRT-LLM 1.0, the oldest version known, for 0.9",
+    "kernels of TensorRT-LLM 1.0 and later, the oldest measured, for 0.9",
     "an 8-bit KV cache where the weights have 8 bits",
 )
 BLOCK_TOKENS = 64
@@ -62,27 +63,28 @@ def dropped(folder: Path) -> dict[str, int]:
 
 def case_of(row: Row) -> Case:
     """Returns the case of one row."""
+    if row.text("model") == "mistralai/Mixtral-8x7B":
+        raise NoCase("random weights send all tokens to the same experts")
+    if row.text("gpu").startswith("GH200") and row.integer("tp") > 1:
+        raise NoCase("links between the GPUs not stated")
     batch, isl, osl = (row.integer(name) for name in ("max_batch", "isl", "osl"))
     is_fp8 = row.text("precision_weights") == "fp8"
     model = looked_up(MODELS, row.text("model"), "model")
-    longest = get_model(model).max_position_embeddings
     deployment = Deployment(
         model=model,
         gpu=looked_up(GPUS, row.text("gpu"), "GPU"),
         backend="trtllm",
-        backend_version="1.0.0",
+        backend_version="0.9.0",
         tensor_parallel_size=row.integer("tp"),
-        expert_distribution="balanced",
         quantization="fp8" if is_fp8 else None,
         kv_cache_dtype="fp8" if is_fp8 else "auto",
-        # Longer than what the model declares needs no leave here.
-        max_model_len=isl + osl if isl + osl <= longest else None,
+        max_model_len=room_for(model, isl + osl),
         max_num_seqs=batch,
         max_num_batched_tokens=batch * isl,
         enable_prefix_caching=False,
         block_size=BLOCK_TOKENS,
         # It ran, so its blocks fitted; the pool's bytes stand for nothing beside their number.
-        num_gpu_blocks_override=batch * -(-(isl + osl) // BLOCK_TOKENS),
+        num_gpu_blocks_override=1 + batch * -(-(isl + osl) // BLOCK_TOKENS),
         kv_cache_memory_bytes=ANY_POOL_BYTES,
     )
     workload = WorkloadSpec(random_input_len=isl, random_output_len=osl, num_prompts=batch)

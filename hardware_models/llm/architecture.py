@@ -109,6 +109,8 @@ class LlmArchitecture:
     """Parameters outside the decoder (vision tower, projector, multi-token-prediction heads)."""
     is_multimodal: bool = False
     """Whether images or sound come in: their encoder and its cache then take memory too."""
+    parallel_blocks: bool = False
+    """Whether attention and MLP read the same input: their sum is reduced over GPUs once."""
     attention_output_gate: bool = False
     """Whether the query projection is twice as wide, its second half gating the output."""
     rotary_positions: int | None = None

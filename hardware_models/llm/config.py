@@ -37,6 +37,7 @@ _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_le
 _TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "starcoder2", "gpt2")
 _BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "phi", "gpt2")
 _PLAIN_MLP = ("phi", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "falcon", "gptj", "nemotron")
+_PARALLEL_BLOCKS = ("phi", "falcon", "gptj", "cohere", "cohere2")
 _SHARED_WIDTH = (
     "shared_expert_intermediate_size",
     "shared_intermediate_size",
@@ -92,6 +93,7 @@ def parse_config(
         extra_parameters=_vision_parameters(outer, hidden),
         is_multimodal=vision is not None,
         rotary_positions=_rotary_positions(config),
+        parallel_blocks=family in _PARALLEL_BLOCKS or config.flag("use_parallel_residual", False),
         attention_output_gate=family == "qwen3_next" or config.flag("attn_output_gate", False),
     )
 

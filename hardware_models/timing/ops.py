@@ -250,7 +250,10 @@ def _layer_glue(
     mixers, mlps = int(group.mixer != "none"), int(group.is_moe or group.intermediate_size > 0)
     passes = NORM_PASSES * ACTIVATION_BYTES * model.hidden_size
     norm = Elementwise(group.count * (mixers + mlps), passes)
-    return [norm, *_all_reduce(model, tp, group.count * (mixers + mlps * sums_mlp))]
+    sums = mixers + mlps * sums_mlp
+    if model.parallel_blocks:
+        sums = min(sums, 1)
+    return [norm, *_all_reduce(model, tp, group.count * sums)]
 
 
 def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:

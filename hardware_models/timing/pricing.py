@@ -102,7 +102,10 @@ def price(engine: ResolvedEngine) -> PricedEngine:
 
 def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     args, gpu, backend = engine.args, engine.gpu, engine.backend.name
-    attention = priced_attention(gpu, backend, ops.attention, ops.states)
+    reads = tuple(
+        engine.backend.decode_reads(op.shape.heads // op.shape.kv_heads) for op in ops.attention
+    )
+    attention = priced_attention(gpu, backend, ops.attention, ops.states, reads)
     max_seqs = args.max_num_seqs or engine.backend.max_num_seqs
     budget = args.max_num_batched_tokens or engine.backend.max_num_batched_tokens
     tp = args.tensor_parallel_size
@@ -111,6 +114,7 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs, skew)
     gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * ops.num_layers
     tokens[1:] += gaps_s + _hand_over_s(engine, len(tokens))
+    tokens[1:] -= engine.backend.fused_quantization_s * _num_quantizing(token_ops, gpu)
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs, skew)
     fixed, per_token = _prefill_state(gpu, ops.states)
     joint, named_joint = None, tuple[OpSource, ...]()
@@ -153,6 +157,12 @@ def _without_noise(seconds: FloatArray) -> FloatArray:
     return np.where(seconds <= SAW_TOOTH * rising, rising, seconds)
 
 
+def _num_quantizing(ops: tuple[TokenOp, ...], gpu: Gpu) -> int:
+    """Returns how many products quantise their activations."""
+    products = [op for op in ops if isinstance(op, Gemm)]
+    return sum(op.count for op in products if executed_format(op.dtype, gpu).activation_bytes < 2.0)
+
+
 def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:
     """Returns seconds of passing activations between pipeline stages, shape (length - 1,).
 
@@ -179,13 +189,22 @@ def state_pass_s(gpu: Gpu, state: State, sequences: int) -> float:
 
 @lru_cache(maxsize=128)
 def priced_attention(
-    gpu: Gpu, backend: str, attention: tuple[Attention, ...], states: tuple[State, ...]
+    gpu: Gpu,
+    backend: str,
+    attention: tuple[Attention, ...],
+    states: tuple[State, ...],
+    reads: tuple[float, ...],
 ) -> PricedAttention:
-    """Returns attention priced; shared by all candidates with the same shapes."""
+    """Returns attention priced; shared by all candidates with the same shapes.
+
+    ``reads`` say for each of ``attention`` how often decode reads a KV head.
+    """
     prefill, decode, sources = [], [], []
     by_parts: list[TokenOp] = []
-    for op in attention:
+    for op, num_reads in zip(attention, reads, strict=True):
         parts, curve, grid, named = _one(gpu, backend, op)
+        if num_reads != 1.0:
+            grid = grid.read_again(num_reads)
         inside = () if parts else op.block
         prefill.append((op.count, _floored_curve(curve, op.shape, inside, gpu)))
         decode.append((op.count, _floored_grid(grid, op.shape, inside, gpu)))

@@ -41,6 +41,7 @@ class StepTimer:
         "_graph_tokens",
         "_host_per_sequence_s",
         "_host_s",
+        "_launch_s",
         "_logit_s",
         "_mixed_factor",
         "_rows",
@@ -74,6 +75,7 @@ class StepTimer:
         self._logit_s: list[float] = priced.logit_s.tolist()
         self._rows = priced.attention.decode
         self._tiles = priced.attention.tiles
+        self._launch_s = sum(layers * curve.launch_s for layers, curve in priced.attention.prefill)
         self._curves: tuple[tuple[int, PrefillCurve], ...] = priced.attention.prefill
         self._state_s = priced.prefill_state_s
         self._state_s_per_token = priced.prefill_state_s_per_token
@@ -106,7 +108,10 @@ class StepTimer:
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:
-        """Returns attention seconds of one prefill chunk over all layers, shards in parallel."""
+        """Returns attention seconds that one prefill chunk adds to a step, over all layers.
+
+        Shards work in parallel. :meth:`step_s` adds the launch that all chunks share.
+        """
         seconds = self._state_s + self._state_s_per_token * chunk_tokens
         for layers, curve in self._curves:
             seconds += layers * curve.seconds(chunk_tokens, prefix_tokens)
@@ -122,6 +127,7 @@ class StepTimer:
     ) -> float:
         """Returns the seconds of one step.
 
+        ``prefill_attention_s`` is the sum of :meth:`prefill_attention_s` over its chunks.
         ``new_tokens`` counts prefill chunks and one per decoding sequence, ``num_logits`` the
         sequences that sample; ``num_decode`` sequences decode over ``context_tokens`` in sum.
         IndexError beyond the compiled token budget plus sequences.
@@ -130,6 +136,7 @@ class StepTimer:
             gpu, largest = self._decode_token_s[new_tokens], self._graph_decodes
         else:
             gpu, largest = self._token_s[new_tokens], self._graph_tokens
+            prefill_attention_s += self._launch_s
         gpu += self._logit_s[num_logits]
         if num_decode:
             knots, seconds, slope = self._rows[num_decode]
