@@ -41,7 +41,8 @@ class Backend:
     quantises its activations takes ``fused_quantization_s`` less, where the kernel before it does
     that. Decode attention reads the KV cache once per KV head where ``decode_group_sizes`` (None:
     all) has the query heads per KV head; else each further query head reads ``reread_share`` of it
-    again.
+    again. ``top_p_bytes_per_logit`` is what drawing from the likeliest tokens moves per logit, None
+    where it is one fused kernel like any draw.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Backend:
     fused_quantization_s: float = 0.0
     decode_group_sizes: tuple[int, ...] | None = None
     reread_share: float = 0.0
+    top_p_bytes_per_logit: float | None = None
 
     def decode_reads(self, group_size: int) -> float:
         """Returns how often decode attention reads a KV head that so many query heads share."""

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le
 Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
+Sampling = Literal["greedy", "top_p"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 All2AllBackend = Literal[
     "allgather_reducescatter",
@@ -70,6 +71,8 @@ class EngineArgs:
     """Reuse the KV cache of prompt beginnings seen before."""
     enable_chunked_prefill: bool = True
     """Split long prompts over several steps."""
+    sampling: Sampling = "greedy"
+    """How tokens are drawn; top_p (or top_k) sorts the whole vocabulary for each of them (vllm)."""
     enforce_eager: bool = False
     """Launch kernel by kernel instead of replaying CUDA graphs."""
     scheduling_policy: str | None = None

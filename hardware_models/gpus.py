@@ -20,9 +20,9 @@ class Gpu:
     ``nvlink_bandwidth_bytes_s`` is None where GPUs talk over PCIe. ``tables`` names the folder
     of measured kernel tables (None: roofline only); ``tables_nearest`` that of the measured GPU
     most like this one, whose efficiencies may stand in. ``multiprocessors``, their shared memory
-    and the L2 cache are None where no model of time asks for them. ``own_tables`` is a folder of
-    tables that the user measured, asked before the shipped ones. ``nvlink_gpus`` is how many GPUs
-    one NVLink group joins where that is less than a node: a bridge joins two.
+    and the L2 cache are None where no model of time asks for them. ``nvlink_gpus`` is how many
+    GPUs one NVLink group joins where that is less than a node: a bridge joins two.
+    ``own_tables`` is a folder of tables that the user measured, asked before the shipped ones.
     """
 
     key: str
@@ -44,8 +44,8 @@ class Gpu:
     multiprocessors: int | None = None
     multiprocessor_shared_bytes: int | None = None
     l2_cache_bytes: int | None = None
-    own_tables: str | None = None
     nvlink_gpus: int | None = None
+    own_tables: str | None = None
 
     def joins_by_nvlink(self, num_gpus: int) -> bool:
         """Whether the GPUs of such a group, inside a node, all talk over NVLink."""

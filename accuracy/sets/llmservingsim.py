@@ -7,7 +7,6 @@ stand in ``traces``, op grids in ``opgrids``. Latencies count from the engine's 
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 from collections.abc import Mapping
@@ -20,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from dynosim.accuracy.case import NO_FRONTEND, Case
+from dynosim.accuracy.measured_rows import group_of
+from dynosim.accuracy.measured_rows import rows as rows_of
 from dynosim.accuracy.sets.llmservingsim_grids import GRIDS, write_tables
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.deployment import Deployment
@@ -57,11 +58,10 @@ def peers(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     """Returns row -> peer -> metric -> what LLMServingSim itself predicted for it."""
     names = {"TTFT": "ttft", "TPOT": "tpot", "Latency": "e2el"}
     found: dict[str, dict[str, dict[str, float]]] = {_row(run): {} for run in RUNS}
-    with gzip.open(folder / PEER, "rt") as lines:
-        for row in csv.DictReader(lines):
-            metric = f"{row['stat'].lower()}_{names[row['metric']]}_ms"
-            of_run = found[_row(row["case"])].setdefault("LLMServingSim", {})
-            of_run[metric] = float(row["llmservingsim_predicted_ms"])
+    for row in rows_of(folder / PEER):
+        metric = f"{row.text('stat').lower()}_{names[row.text('metric')]}_ms"
+        of_run = found[_row(row.text("case"))].setdefault("LLMServingSim", {})
+        of_run[metric] = row.number("llmservingsim_predicted_ms")
     return found
 
 
@@ -72,7 +72,7 @@ def _case(folder: Path, run: str, gpu: str) -> Case:
         deployment = replace(deployment, kernel_tables=_tables(folder, run))
     return Case(
         set="llmservingsim",
-        group=f"{gpu} Llama-3.1-8B vllm 0.19.0",
+        group=group_of(deployment),
         row=_row(run),
         deployment=deployment,
         workload=_workload(folder, run, requests),
@@ -83,7 +83,7 @@ def _case(folder: Path, run: str, gpu: str) -> Case:
 
 
 def _row(run: str) -> str:
-    return f"groundtruth/llmservingsim/{run}/requests.jsonl.gz:1"
+    return f"{run}/requests.jsonl.gz:1"
 
 
 def _meta(folder: Path, run: str) -> Path:
@@ -119,9 +119,8 @@ def _workload(folder: Path, run: str, requests: Mapping[str, FloatArray]) -> Wor
     if not np.array_equal(load.input_tokens, requests["input_toks"]):
         raise ValueError(f"{run} did not replay {TRACE}")
     queued_s = requests["queued_ts"] - requests["queued_ts"].min()
-    return replace(
-        load, name=run, arrival_s=queued_s, output_tokens=requests["output_toks"]
-    ).check()
+    output_tokens = requests["output_toks"].astype(np.int64)
+    return replace(load, name=run, arrival_s=queued_s, output_tokens=output_tokens).check()
 
 
 def latencies_ms(requests: Mapping[str, FloatArray]) -> dict[str, float]:

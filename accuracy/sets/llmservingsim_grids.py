@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,25 @@ def write_tables(grid: Path, folder: Path) -> None:
     _write(folder, "elementwise", ((moved[op], n, us) for op, n, us in ops if op in moved))
     heads = ("bfloat16", "bfloat16", HEAD_DIM, 0, kv // HEAD_DIM, q // HEAD_DIM)
     _write(folder, "batch_attention", ((*heads, *row) for row in _read(grid / "attention.csv.gz")))
+    if facts["skew_fit"]["enabled"]:
+        _write(folder, "uneven_decode", ((*heads, *row) for row in _uneven(grid)))
+
+
+def _uneven(grid: Path) -> Iterator[Row]:
+    """Yields (sequences, mean, longest, us): t(mean) + alpha (t(longest) - t(mean)), by its fit.
+
+    Of the fitted buckets those without prefill and with up to 15 % long sequences.
+    """
+    even = {
+        (row[2], row[3]): float(row[4]) for row in _read(grid / "attention.csv.gz") if row[0] == "0"
+    }
+    found: dict[str, list[float]] = {}
+    for chunk, sequences, share, longest, _, alpha, _ in _read(grid / "skew_fit.csv.gz"):
+        if chunk == "0" and share in ("sr<=5%", "sr<=15%") and longest == "kvB<=4k":
+            found.setdefault(sequences.removeprefix("n<="), []).append(float(alpha))
+    for n, alphas in found.items():
+        mean, longest = even[n, "1024"], even[n, "4096"]
+        yield n, "1024", "4096", mean + sum(alphas) / len(alphas) * (longest - mean)
 
 
 def _read(path: Path) -> list[Row]:

@@ -35,7 +35,8 @@ class BatchGrid:
         axes = [np.asarray(rows.axis(key), dtype=np.float64) for key in AXES]
         if any(axis[0] != 0.0 or len(axis) < 3 for axis in axes):
             raise MissingTable(f"{rows.name}: no parts alone, or fewer than two sizes of one")
-        return cls(*axes, rows.grid())
+        chunk, prefix, decodes, context = axes
+        return cls(chunk, prefix, decodes, context, rows.grid())
 
     @property
     def prefill_s(self) -> FloatArray:
@@ -67,10 +68,11 @@ class PrefillGrid(PrefillCurve):
         work = np.array([[pairs(c, p, None) for p in prefix.tolist()] for c in chunk.tolist()])
         largest = np.unravel_index(np.nanargmax(np.where(np.isnan(seconds), 0, work)), work.shape)
         s_per_pair = float(seconds[largest] / work[largest])
-        rest = _between(_between(seconds - s_per_pair * work, prefix, 1), chunk, 0)
+        rest = _between(_between(seconds - s_per_pair * work, prefix, 1), chunk, 0) - seconds[0, 0]
         return cls(
             tokens=tuple(chunk.tolist()),
-            root_s=tuple(np.sqrt(seconds[:, 0]).tolist()),
+            root_s=tuple(np.sqrt(np.maximum(seconds[:, 0] - seconds[0, 0], 0.0)).tolist()),
+            launch_s=float(seconds[0, 0]),
             prefix=tuple(prefix.tolist()),
             rest_s=tuple(map(tuple, rest.tolist())),
             s_per_pair=s_per_pair,

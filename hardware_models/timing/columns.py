@@ -87,9 +87,7 @@ def _own_elementwise(
 ) -> Priced[FloatArray]:
     from dynosim.hardware_models.timing.own_source import own_source
 
-    own = own_source(gpu, backend)
-    assert own is not None
-    return own.elementwise_s(tokens, op.bytes_per_token)
+    return own_source(gpu, backend).elementwise_s(tokens, op.bytes_per_token)
 
 
 def _raised(priced: Priced[FloatArray], floor: FloatArray) -> Priced[FloatArray]:

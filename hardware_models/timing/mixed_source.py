@@ -9,6 +9,7 @@ from dynosim.hardware_models.timing.ops import Attention
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.source import OpSource, Priced, weakest
 from dynosim.hardware_models.timing.tables import MissingTable
+from dynosim.hardware_models.timing.uneven_decode import UnevenDecode
 
 NAME = "mixed attention"
 
@@ -57,9 +58,22 @@ def _own(gpu: Gpu, backend: str, attention: tuple[Attention, ...]) -> Priced[Mea
         return None
     from dynosim.hardware_models.timing.own_source import own_source
 
-    own = own_source(gpu, backend)
     try:
-        return own.mixed_attention(attention) if own is not None else None
+        return own_source(gpu, backend).mixed_attention(attention)
+    except MissingTable:
+        return None
+
+
+def uneven_decode(
+    gpu: Gpu, backend: str, attention: tuple[Attention, ...]
+) -> Priced[UnevenDecode] | None:
+    """Returns what unequal contexts add to decode, None where the user measured nothing of it."""
+    if not gpu.own_tables:
+        return None
+    from dynosim.hardware_models.timing.own_source import own_source
+
+    try:
+        return own_source(gpu, backend).uneven_decode(attention)
     except MissingTable:
         return None
 

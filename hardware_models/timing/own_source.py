@@ -19,7 +19,8 @@ from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced
 from dynosim.hardware_models.timing.table_source import TableSource
-from dynosim.hardware_models.timing.tables import MissingTable
+from dynosim.hardware_models.timing.tables import MissingTable, OpTable
+from dynosim.hardware_models.timing.uneven_decode import UnevenDecode
 
 REACH_OCTAVES = 0.5
 """Shapes further off than this (Euclidean, in octaves) are left to the shipped tables: a few shapes
@@ -102,6 +103,17 @@ class OwnSource:
         layers = sum(op.count for op in attention)
         return Priced(MeasuredMix(grid, layers), self._source("mixed attention"))
 
+    def uneven_decode(self, attention: tuple[Attention, ...]) -> Priced[UnevenDecode]:
+        """All layers' batches of unequal context; :class:`MissingTable` as for mixed ones."""
+        shapes = {op.shape for op in attention}
+        if len(shapes) != 1:
+            raise MissingTable("layers of several attention shapes")
+        shape = shapes.pop()
+        rows = _of_shape(own_table(self.own.folder, "uneven_decode"), shape)
+        layers = sum(op.count for op in attention)
+        decode = self.decode_attention(shape).value
+        return Priced(UnevenDecode.of(rows, decode, layers), self._source("uneven decode"))
+
     def _refuse_far_heads(self, family: str, shape: AttentionShape) -> None:
         if shape.kind == "gqa":
             keys = ("head_dim", "num_key_value_heads", "num_heads")
@@ -115,9 +127,11 @@ class OwnSource:
         return OpSource(name, "measured" if home else "transferred", detail)
 
 
-def own_source(gpu: Gpu, backend: str) -> OwnSource | None:
-    """Returns the source of the GPU's own tables, None where the user named none."""
-    return OwnSource(gpu, own_tables(gpu.own_tables), backend) if gpu.own_tables else None
+def own_source(gpu: Gpu, backend: str) -> OwnSource:
+    """Returns the source of the GPU's own tables; ValueError where the user named none."""
+    if gpu.own_tables is None:
+        raise ValueError(f"{gpu.key} has no own tables")
+    return OwnSource(gpu, own_tables(gpu.own_tables), backend)
 
 
 @lru_cache(maxsize=64)
@@ -125,14 +139,18 @@ def batch_grid(folder: str, shape: AttentionShape) -> BatchGrid:
     """Returns the measured batches of exactly this shape; :class:`MissingTable` for any other."""
     if shape.kind != "gqa":
         raise MissingTable(f"{folder}: no batches of latent attention")
-    rows = own_table(folder, "batch_attention").select(
+    return BatchGrid.of(_of_shape(own_table(folder, "batch_attention"), shape))
+
+
+def _of_shape(table: OpTable, shape: AttentionShape) -> OpTable:
+    rows = table.select(
         kv_cache_dtype=shape.kv_dtype,
         head_dim=shape.qk_dim,
         window_size=shape.window or 0,
         num_key_value_heads=shape.kv_heads,
         num_heads=shape.heads,
     )
-    return BatchGrid.of(rows.select(attn_dtype=str(rows.axis("attn_dtype")[0])))
+    return rows.select(attn_dtype=str(rows.axis("attn_dtype")[0]))
 
 
 def _refuse_far(sites: FloatArray, wanted: tuple[float, ...], words: str) -> None:

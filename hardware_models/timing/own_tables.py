@@ -36,14 +36,20 @@ OWN_FAMILY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("num_key_value_heads", "num_heads"),
             *("chunk_tokens", "prefix_tokens", "num_decode", "kv_tokens"),
         ),
+        "uneven_decode": (
+            *("attn_dtype", "kv_cache_dtype", "head_dim", "window_size"),
+            *("num_key_value_heads", "num_heads", "num_decode", "mean_tokens", "longest_tokens"),
+        ),
     }
 )
-"""Key columns per family: those of the shipped tables, and two more.
+"""Key columns per family: those of the shipped tables, and three more.
 
 ``elementwise`` is one memory-bound kernel (norm, activation, rotary embedding, sampler) that moves
 ``bytes_per_token``. ``batch_attention`` is the attention of one layer over a whole batch: one chunk
 of ``chunk_tokens`` behind ``prefix_tokens`` and ``num_decode`` sequences of ``kv_tokens`` each; 0
 where a part is absent. It stands in for ``context_attention`` and ``generation_attention``.
+``uneven_decode`` is decode attention of sequences of unequal context: some are ``longest_tokens``
+long, all of them ``mean_tokens`` on average.
 """
 
 _WORDS = ("op", "launch", "distribution", "comm_backend", "phase")
@@ -132,17 +138,17 @@ def own_table(folder: str, family: str) -> OpTable:
 
 def _read_columns(path: Path, keys: tuple[str, ...]) -> tuple[list[AnyArray], AnyArray]:
     """Returns the key columns in the order of ``keys``, and the latencies in seconds."""
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as lines:
-        table = csv.reader(lines)
-        header = next(table, [])
-        if sorted(header) != sorted((*keys, LATENCY)):
-            raise UserError(
-                f"columns {', '.join(header)}",
-                where=f"{path}:1",
-                hint=f"expected: {', '.join((*keys, LATENCY))}",
-            )
-        rows = list(_cells(table, len(header), path))
+    text = path.read_bytes()
+    text = gzip.decompress(text) if path.suffix == ".gz" else text
+    table = csv.reader(text.decode().splitlines())
+    header = next(table, [])
+    if sorted(header) != sorted((*keys, LATENCY)):
+        raise UserError(
+            f"columns {', '.join(header)}",
+            where=f"{path}:1",
+            hint=f"expected: {', '.join((*keys, LATENCY))}",
+        )
+    rows = list(_cells(table, len(header), path))
     if not rows:
         raise UserError("no rows", where=str(path))
     cells = dict(zip(header, zip(*rows, strict=True), strict=True))

@@ -20,7 +20,7 @@ from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.mixed import MixedTiles
-from dynosim.hardware_models.timing.mixed_source import mixed_attention
+from dynosim.hardware_models.timing.mixed_source import mixed_attention, uneven_decode
 from dynosim.hardware_models.timing.ops import (
     AllReduce,
     Attention,
@@ -80,6 +80,8 @@ class PricedEngine:
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
     joint_s: FloatArray | None = None
+    uneven_s: list[float] | None = None
+    """By decoding sequences: seconds per token that the longest context has beyond the mean."""
 
     def balanced(self, ranks: int) -> PricedEngine:
         """Returns one rank's costs where all ``ranks`` always have equal batches."""
@@ -122,7 +124,10 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
         most = engine.ranks_in_step * (budget + max_seqs)
         joint, named_joint = _summed(gpu, backend, ops.joint, tp, most, skew)
     sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint)
+    uneven = uneven_decode(gpu, backend, ops.attention)
+    by_size = uneven.value.by_size(max_seqs) if uneven else None
+    sources |= {uneven.source: None} if uneven else {}
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint, by_size)
 
 
 @lru_cache(maxsize=128)

@@ -50,10 +50,14 @@ class StepTimer:
         "_tiles",
         "_token_s",
         "sources",
+        "uneven_s",
     )
 
     sources: tuple[OpSource, ...]
     """Where the seconds of each op come from."""
+    uneven_s: list[float] | None
+    """By decoding sequences: seconds that a decode-only step takes longer per token by which the
+    longest context exceeds the mean; None: not measured."""
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class StepTimer:
         mixed_step_factor: float = 1.0,
     ) -> None:
         self.sources = priced.sources
+        self.uneven_s = priced.uneven_s
         padded = priced.token_s[graphs.run_tokens(len(priced.token_s))].tolist()
         self._decode_token_s: list[float] = padded
         self._token_s: list[float] = padded if graphs.any_step else priced.token_s.tolist()

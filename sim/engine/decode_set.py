@@ -72,6 +72,11 @@ class DecodeSet:
         self.width -= 1
         self.context_tokens -= seq.computed
 
+    def longest_beyond_mean(self) -> float:
+        """Returns the tokens by which the longest context exceeds the mean; looks at every one."""
+        longest = max(seq.computed - seq.join_step for due in self._due.values() for seq in due)
+        return longest + self.steps - self.context_tokens / self.size
+
     def crosses(self, seq: Sequence) -> bool:
         """Whether the sequence needs a new KV block in the coming step."""
         return (seq.computed + self.steps - seq.join_step) % self.block_size == 0

@@ -42,6 +42,7 @@ class Engine:
         "_run_steps",
         "_scheduler",
         "_timer",
+        "_uneven_s",
         "is_interruptible",
         "kv",
         "log",
@@ -67,6 +68,8 @@ class Engine:
         self._run_first = 0
         self._run_steps = 0
         self._chunk_dts_s: list[float] = []
+        # Only timers that know of unequal contexts have it.
+        self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
 
     @property
     def running(self) -> list[Sequence]:
@@ -164,6 +167,9 @@ class Engine:
         size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
+        if self._uneven_s is not None:
+            # The same in every step of the run: all contexts grow alike.
+            dt_s += self._uneven_s[size] * decoding.longest_beyond_mean()
         steps = min(decoding.steps_to_finish(), max_run)
         if steps > 1:
             if context + size * (steps - 1) > context_limit:
