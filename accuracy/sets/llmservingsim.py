@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from dynosim.accuracy.case import NO_FRONTEND, Case
+from dynosim.accuracy.llmservingsim_grids import GRIDS, write_tables
 from dynosim.accuracy.measured_rows import group_of
 from dynosim.accuracy.measured_rows import rows as rows_of
-from dynosim.accuracy.sets.llmservingsim_grids import GRIDS, write_tables
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload

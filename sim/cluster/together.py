@@ -88,13 +88,12 @@ class Together:
         input_tokens = int(recorder.workload.input_tokens[index])
         arrives_s = self._frontend.arrives_s(now_s, input_tokens)
         recorder.arrived_s[index] = arrives_s
-        self._at(arrives_s, lambda: self._route(index))
+        self._at(arrives_s, now_s, lambda: self._route(index))
 
-    def _at(self, time_s: float, then: Callable[[], None]) -> None:
+    def _at(self, time_s: float, now_s: float, then: Callable[[], None]) -> None:
         """Calls ``then`` at a time, which may be now."""
-        delay_s = time_s - self._env.now
-        if delay_s > 0.0:
-            event = self._env.timeout(delay_s)
+        if time_s > now_s:
+            event = self._env.timeout(time_s - self._env.now)
             assert event.callbacks is not None
             event.callbacks.append(lambda _: then())
         else:
@@ -111,7 +110,7 @@ class Together:
             return
         written_s = self._frontend.written_s(seq.index, time_s)
         self._recorder.record(seq, written_s)
-        self._at(written_s, lambda: self._free_slot(written_s))
+        self._at(written_s, time_s, lambda: self._free_slot(written_s))
 
     def _free_slot(self, now_s: float) -> None:
         """Lets the client who has all of an answer send the next request."""
