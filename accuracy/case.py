@@ -9,6 +9,14 @@ from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.spec import WorkloadSpec
 
+NO_FRONTEND: Mapping[str, float] = {
+    "frontend_s": 0.0,
+    "frontend_request_s": 0.0,
+    "frontend_per_input_token_s": 0.0,
+    "frontend_per_output_token_s": 0.0,
+}
+"""Overheads of measurements that were taken at the engine, not by a client."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 
 from dynosim.accuracy.case import Case
+from dynosim.accuracy.kinds import basis_of
 from dynosim.accuracy.max_rate import largest_rate
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.timing.source import weakest
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.simulate import simulate
 from dynosim.sim.workload.build import build_workload
@@ -59,7 +59,7 @@ def run_case(case: Case, overheads: Mapping[str, float] | None = None) -> Outcom
         rates = _searched(case, figures) if case.limits_ms else {}
     except UserError as error:
         return Outcome(case=case, predicted={}, refusal=str(error).splitlines()[0])
-    basis = weakest(simulation.timer.sources)
+    basis = basis_of(simulation)
     return Outcome(case=case, predicted=simulation.metrics() | rates, basis=basis)
 
 

@@ -18,6 +18,7 @@ from cases import CASES, Case
 from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.metrics import summarize
 from dynosim.sim.simulate import cluster_spec, resolve_for
 from peer_law import PeerLaw
@@ -61,7 +62,9 @@ def compile_case(case: Case, *, peer_law: bool = False) -> ClusterSpec:
         block_size=512,
         async_scheduling=False,
     )
-    return replace(spec, timer=PeerLaw(), limits=limits, num_blocks=2000, frontend_s=0.0)
+    return replace(
+        spec, timer=PeerLaw(), limits=limits, num_blocks=2000, frontend_s=0.0, frontend=Frontend()
+    )
 
 
 def measure(name: str, argument: str, *, peer_law: bool = False) -> Measurement:

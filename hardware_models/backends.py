@@ -21,8 +21,15 @@ class Backend:
 
     ``tables_version`` is the version whose measured kernel tables stand in for ``version``.
     Host times are per engine step and per sequence of the batch; with asynchronous scheduling a
-    step takes the larger of host and GPU time, else their sum. ``frontend_s`` is spent once per
-    request before the engine sees it.
+    step takes the larger of host and GPU time, else their sum. ``step_gap_s`` and, for each layer,
+    ``layer_launch_s`` pass on the GPU between kernels and are hidden by nothing. A collective takes
+    ``communication_factor`` times what was measured of it alone, and ``collective_skew_s`` until
+    the last GPU is there; a step of prefills and decodes ``mixed_step_factor`` times the sum of
+    its kernels.
+
+    ``frontend_s`` passes once per request before the engine sees it. The processor of an API server
+    is busy for ``frontend_request_s`` with a request and ``frontend_per_input_token_s`` with each
+    token of its prompt, and ``frontend_per_output_token_s`` with each token that it streams.
 
     CUDA graphs are captured for token counts that follow ``graph_steps``, pairs of where a stretch
     starts and its step, up to ``graph_max_tokens``, or ``graph_max_tokens_tp4`` where four GPUs or
@@ -54,6 +61,13 @@ class Backend:
     host_per_sequence_s: float
     layer_launch_s: float
     frontend_s: float
+    frontend_request_s: float = 0.0
+    frontend_per_input_token_s: float = 0.0
+    frontend_per_output_token_s: float = 0.0
+    step_gap_s: float = 0.0
+    communication_factor: float = 1.0
+    collective_skew_s: float = 0.0
+    mixed_step_factor: float = 1.0
     graph_steps: tuple[tuple[int, int], ...] = ()
     graph_max_tokens: int = 0
     graph_max_tokens_tp4: int | None = None

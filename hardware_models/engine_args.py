@@ -86,8 +86,12 @@ class EngineArgs:
     """At most this many tokens of one prompt in a step; 0 is no bound."""
     enable_mixed_chunk: bool = False
     """Let decodes take part in prefill batches (sglang; others always do)."""
+    api_server_count: Positive = 1
+    """API processes that take requests in and stream the answers of one engine."""
     schedule_conservativeness: Annotated[float, Ge(0)] = 1.0
     """How much room entering requests leave for outputs to come (sglang)."""
+    calibration: str | None = None
+    """File of fitted overheads, or `none`; by default those that dynosim ships."""
     num_gpu_blocks_override: Positive | None = None
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None

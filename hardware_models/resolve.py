@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from dynosim.hardware_models.backends import Backend, get_backend
+from dynosim.hardware_models.calibration.overheads import Calibration, calibration_for
 from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs, KvCacheDtype
 from dynosim.hardware_models.errors import UserError
@@ -19,6 +20,7 @@ from dynosim.hardware_models.memory_share import default_share
 from dynosim.hardware_models.speculation import Speculation, resolve_speculation
 
 T = TypeVar("T")
+N = TypeVar("N")
 
 _SWITCHES = {
     "block_size": "block_size",
@@ -34,13 +36,15 @@ _SWITCHES = {
 class ResolvedEngine:
     """Engine arguments with the backend's defaults in place of None, and the cards they name.
 
-    ``speculation`` is None where the engine does not speculate.
+    ``backend`` has the figures of ``calibration`` already; ``speculation`` is None where the engine
+    does not speculate.
     """
 
     args: EngineArgs
     model: LlmArchitecture
     gpu: Gpu
     backend: Backend
+    calibration: Calibration | None = None
     speculation: Speculation | None = None
 
     @property
@@ -83,6 +87,11 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     backend = get_backend(args.backend, args.backend_version, gpu)
     args = _with_switches(args, backend)
     backend = replace(backend, asynchronous_scheduling=bool(args.async_scheduling))
+    calibration = _located(
+        "calibration", lambda name: calibration_for(backend, gpu, name), args.calibration
+    )
+    if calibration is not None:
+        backend = backend.with_figures(calibration.figures)
     longest = model.max_position_embeddings
     if args.max_model_len is not None and args.max_model_len > longest:
         raise UserError(
@@ -113,6 +122,7 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
         model=model,
         gpu=gpu,
         backend=backend,
+        calibration=calibration,
         speculation=resolve_speculation(filled, model),
     )
 
@@ -161,7 +171,7 @@ def _with_own_tables(gpu: Gpu, folder: str | None) -> Gpu:
     return replace(gpu, own_tables=tables.folder)
 
 
-def _located(where: str, look_up: Callable[[str], T], name: str) -> T:
+def _located(where: str, look_up: Callable[[N], T], name: N) -> T:
     try:
         return look_up(name)
     except UserError as error:

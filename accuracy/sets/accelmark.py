@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dynosim.accuracy import measured_rows
-from dynosim.accuracy.case import Case
+from dynosim.accuracy.case import NO_FRONTEND, Case
 from dynosim.accuracy.measured_rows import NoCase, Row, group_of, looked_up, room_for
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.deployment import Deployment
@@ -90,7 +90,7 @@ def case_of(row: Row) -> Case:
         deployment=deployment,
         workload=load,
         measured=row.measured(MEASURED[scenario]),
-        overheads={"frontend_s": 0.0},
+        overheads=NO_FRONTEND,
         assumed=assumed,
         tags={"mode": scenario, "suite": row.text("suite")},
     )

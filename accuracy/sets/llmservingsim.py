@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dynosim.accuracy.case import Case
+from dynosim.accuracy.case import NO_FRONTEND, Case
 from dynosim.accuracy.llmservingsim_grids import write_tables
 from dynosim.accuracy.measured_rows import group_of
 from dynosim.accuracy.measured_rows import rows as rows_of
@@ -81,7 +81,7 @@ def _case(folder: Path, run: str) -> Case:
         deployment=deployment,
         workload=_workload(folder, run, meta, requests),
         measured=latencies_ms(requests),
-        overheads={"frontend_s": 0.0},
+        overheads=NO_FRONTEND,
         tags={"load": "open loop"},
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dynosim.accuracy import measured_rows
-from dynosim.accuracy.case import Case
+from dynosim.accuracy.case import NO_FRONTEND, Case
 from dynosim.accuracy.measured_rows import NoCase, Row, group_of, looked_up
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -87,7 +87,7 @@ def case_of(row: Row) -> Case:
         deployment=deployment,
         workload=workload,
         measured={"request_throughput": rate},
-        overheads={"frontend_s": 0.0},
+        overheads=NO_FRONTEND,
         limits_ms={} if is_offline else limits_ms,
         assumed=ASSUMED,
         tags={"mode": row.text("scenario").lower()},

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dynosim.accuracy import measured_rows
-from dynosim.accuracy.case import Case
+from dynosim.accuracy.case import NO_FRONTEND, Case
 from dynosim.accuracy.measured_rows import NoCase, Row, group_of, looked_up, room_for
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -58,7 +58,6 @@ FP4 = {
     "gpt-oss-120b": "openai/gpt-oss-120b",
 }
 MEASURED = {"output_throughput": "output_tok_s", "request_throughput": "req_s"}
-NO_SERVER = {"frontend_s": 0.0}
 EAGER = {"eager_layer_s": 260e-6}
 BATCH_TOKENS = 8192
 MOST_PROMPTS = 6000
@@ -116,7 +115,7 @@ def case_of(row: Row) -> Case:
         deployment=deployment,
         workload=workload,
         measured=row.measured(MEASURED),
-        overheads=NO_SERVER | (EAGER if early_pytorch else {}),
+        overheads={**NO_FRONTEND, **(EAGER if early_pytorch else {})},
         assumed=_assumed(early_pytorch),
         tags={"mode": "max load", "version": version},
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dynosim.accuracy import measured_rows
-from dynosim.accuracy.case import Case
+from dynosim.accuracy.case import NO_FRONTEND, Case
 from dynosim.accuracy.measured_rows import NoCase, Row, group_of, looked_up, room_for
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -95,7 +95,7 @@ def case_of(row: Row) -> Case:
         deployment=deployment,
         workload=workload,
         measured=row.measured(MEASURED),
-        overheads={"frontend_s": 0.0},
+        overheads=NO_FRONTEND,
         assumed=ASSUMED if is_fp8 else ASSUMED[:1],
         tags={"mode": "static", "custom_allreduce": row.text("custom_allreduce").lower()},
     )

@@ -17,10 +17,12 @@ from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
+from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.mixed import MixedTiles
 from dynosim.hardware_models.timing.mixed_source import mixed_attention, uneven_decode
 from dynosim.hardware_models.timing.ops import (
+    AllReduce,
     Attention,
     Gemm,
     ModelOps,
@@ -41,6 +43,10 @@ slower at 129-256 tokens than at 257) and stay, at the price of a step that is n
 
 STATE_COMPUTE_SHARE = 0.3
 """Share of the bfloat16 peak that chunked linear-attention kernels are taken to reach."""
+
+
+Skew = tuple[float, float]
+"""What collectives in an engine take over those measured alone: a factor, and seconds each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,17 +112,19 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     budget = args.max_num_batched_tokens or engine.backend.max_num_batched_tokens
     tp = args.tensor_parallel_size
     token_ops = (*ops.tokens, *attention.by_parts)
-    tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs)
-    tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
+    skew = (engine.backend.communication_factor, engine.backend.collective_skew_s)
+    tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs, skew)
+    gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * ops.num_layers
+    tokens[1:] += gaps_s + _hand_over_s(engine, len(tokens))
     tokens[1:] -= engine.backend.fused_quantization_s * _num_quantizing(token_ops, gpu)
     queries = engine.speculation.query_tokens if engine.speculation else 1
     most_logits = min(queries * max_seqs, budget + max_seqs)
-    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits))
+    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits), skew)
     fixed, per_token = _prefill_state(gpu, ops.states)
     joint, named_joint = None, tuple[OpSource, ...]()
     if ops.joint:
         most = engine.ranks_in_step * (budget + max_seqs)
-        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most)
+        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most, skew)
     sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
     uneven = uneven_decode(gpu, backend, ops.attention)
     by_size = uneven.value.by_size(max_seqs) if uneven else None
@@ -126,19 +134,27 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
 
 @lru_cache(maxsize=128)
 def _levelled(
-    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
+    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int, skew: Skew
 ) -> tuple[FloatArray, tuple[OpSource, ...]]:
     """Returns seconds of all ops for 1 ... ``length`` tokens without small dips, and sources."""
     priced = [column(gpu, backend, op, tp, length) for op in ops]
-    seconds = np.sum([p.value for p in priced], axis=0)
+    seconds = np.sum([_skewed(op, p.value, skew) for op, p in zip(ops, priced, strict=True)], 0)
     return _without_noise(seconds), tuple(dict.fromkeys(p.source for p in priced))
 
 
+def _skewed(op: TokenOp, seconds: FloatArray, skew: Skew) -> FloatArray:
+    """Returns an op's seconds, for collectives with the wait for the GPU that comes last."""
+    if not isinstance(op, AllReduce | Exchange):
+        return seconds
+    factor, wait_s = skew
+    return seconds * factor + op.count * wait_s
+
+
 def _summed(
-    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
+    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int, skew: Skew
 ) -> tuple[FloatArray, tuple[OpSource, ...]]:
     """Returns seconds of all ops for 0 ... ``length`` tokens (none cost nothing), and sources."""
-    seconds, sources = _levelled(gpu, backend, ops, tp, column_length(length))
+    seconds, sources = _levelled(gpu, backend, ops, tp, column_length(length), skew)
     return np.concatenate((np.zeros(1), seconds[:length])), sources
 
 

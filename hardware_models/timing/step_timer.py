@@ -22,7 +22,7 @@ class StepTimer:
     GPU = ops over new tokens + prefill attention + decode attention + head over logits.
 
     Prefill and decode attention of one step meet as :func:`~.mixed.mixed_attention_s` says where
-    one kernel runs both, else they are added.
+    one kernel runs both, else they are added; a step of both takes ``mixed_step_factor`` as long.
 
     Ops over new tokens run at the size of the captured CUDA graph that the step is padded to; a
     step that replays none takes at least the CPU's time to launch it kernel by kernel. ``graphs``
@@ -43,6 +43,7 @@ class StepTimer:
         "_launch_s",
         "_least_s",
         "_logit_s",
+        "_mixed_factor",
         "_rows",
         "_state_s",
         "_state_s_per_token",
@@ -66,6 +67,7 @@ class StepTimer:
         host_step_s: float,
         host_per_sequence_s: float,
         asynchronous: bool,
+        mixed_step_factor: float = 1.0,
     ) -> None:
         self.sources = priced.sources
         self.uneven_s = priced.uneven_s
@@ -85,6 +87,7 @@ class StepTimer:
         self._host_s = host_step_s
         self._host_per_sequence_s = host_per_sequence_s
         self._asynchronous = asynchronous
+        self._mixed_factor = mixed_step_factor
 
     @classmethod
     def compile(cls, engine: ResolvedEngine) -> StepTimer:
@@ -110,6 +113,7 @@ class StepTimer:
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
             asynchronous=backend.asynchronous_scheduling,
+            mixed_step_factor=backend.mixed_step_factor,
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:
@@ -147,12 +151,16 @@ class StepTimer:
             knots, seconds, slope = self._rows[num_decode]
             i = bisect_right(knots, context_tokens) - 1
             decode_s = seconds[i] + slope[i] * (context_tokens - knots[i])
-            if prefill_attention_s > 0.0 and self._tiles is not None:
-                gpu += self._mixed_s(
-                    prefill_attention_s, new_tokens, decode_s, num_decode, context_tokens
-                )
+            if prefill_attention_s > 0.0:
+                if self._tiles is not None:
+                    gpu += self._mixed_s(
+                        prefill_attention_s, new_tokens, decode_s, num_decode, context_tokens
+                    )
+                else:
+                    gpu += prefill_attention_s + decode_s
+                gpu *= self._mixed_factor
             else:
-                gpu += prefill_attention_s + decode_s
+                gpu += decode_s
         else:
             gpu += prefill_attention_s
         if gpu < least:
