@@ -85,13 +85,13 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     gpu = _with_own_tables(_located("gpu", get_gpu, args.gpu), args.kernel_tables)
     model = quantized(_located("model", get_model, args.model), args.quantization)
     backend = get_backend(args.backend, args.backend_version, gpu)
-    args = _with_switches(args, backend)
-    backend = replace(backend, asynchronous_scheduling=bool(args.async_scheduling))
     calibration = _located(
         "calibration", lambda name: calibration_for(backend, gpu, name), args.calibration
     )
     if calibration is not None:
         backend = backend.with_figures(calibration.figures)
+    args = _with_switches(args, backend)
+    backend = replace(backend, asynchronous_scheduling=bool(args.async_scheduling))
     longest = model.max_position_embeddings
     if args.max_model_len is not None and args.max_model_len > longest:
         raise UserError(
