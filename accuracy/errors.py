@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynosim.accuracy.halves import Half, half_of
+from dynosim.accuracy.kinds import quantity_of, regime_of
 from dynosim.accuracy.run import Outcome
 from dynosim.hardware_models.resolve import resolve_engine
-
-LIGHT, HEAVY = 8, 64
-"""Requests in flight up to which load is light, and above which it is heavy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +56,6 @@ class ErrorRow:
     p90_ape: float
     bias: float
     within: float
-
-
-def quantity_of(metric: str) -> str:
-    """Returns what a metric measures: ``median_ttft_ms`` and ``mean_ttft_ms`` are ``ttft``."""
-    name = metric.removesuffix("_ms")
-    for centre in ("mean_", "median_", "p50_"):
-        name = name.removeprefix(centre)
-    return name
-
-
-def regime_of(in_flight: float) -> str:
-    """Returns the load's class by the mean number of requests in flight per replica."""
-    if in_flight <= LIGHT:
-        return "light"
-    return "heavy" if in_flight > HEAVY else "moderate"
 
 
 def residuals(outcomes: Iterable[Outcome]) -> list[Residual]:

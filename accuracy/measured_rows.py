@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dynosim.accuracy.case import Case
+from dynosim.hardware_models.llm.catalog import get_model, list_models
 from dynosim.sim.deployment import Deployment
 
 
@@ -48,11 +50,10 @@ Reader = Callable[[Row], Case]
 
 def rows(path: Path) -> Iterator[Row]:
     """Returns the rows of a CSV file with a head line, plain or .gz, in the order of the file."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", newline="") as file:
-        reader = csv.DictReader(file)
-        for values in reader:
-            yield Row(values, f"{path.name}:{reader.line_num}")
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    reader = csv.DictReader(io.StringIO(content.decode(), newline=""))
+    for values in reader:
+        yield Row(values, f"{path.name}:{reader.line_num}")
 
 
 def cases(path: Path, read: Reader) -> list[Case]:
@@ -82,6 +83,14 @@ def looked_up(names: Mapping[str, str], asked: str, kind: str) -> str:
     if asked not in names:
         raise NoCase(f"no card for the {kind} {asked}")
     return names[asked]
+
+
+def room_for(model: str, tokens: int) -> int | None:
+    """Returns ``max_model_len`` for requests of ``tokens``; None beyond what the model declares,
+    where simulations give the room that is needed. :class:`NoCase` for an unknown model."""
+    if model not in list_models():
+        raise NoCase(f"no card for the model {model}")
+    return tokens if tokens <= get_model(model).max_position_embeddings else None
 
 
 def group_of(deployment: Deployment) -> str:

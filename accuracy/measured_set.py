@@ -31,12 +31,13 @@ class MeasuredSet:
         """
         if size is None or size >= len(self.cases):
             return self
-        chosen = sorted(self.cases, key=lambda case: _rank(case.row))[:size]
+        chosen = sorted(self.cases, key=lambda case: rank(case.row))[:size]
         kept = set(map(id, chosen))
         return replace(self, cases=tuple(c for c in self.cases if id(c) in kept))
 
 
-def _rank(row: str) -> bytes:
+def rank(row: str) -> bytes:
+    """Returns what cases are put in order of chance by, from where a case stands."""
     return blake2b(row.encode(), digest_size=8).digest()
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dynosim.accuracy.errors import HEAVY, LIGHT, ErrorRow, Residual, error_rows
+from dynosim.accuracy.errors import ErrorRow, Residual, error_rows
 from dynosim.accuracy.figure import accuracy_figure, save_png, title_of
+from dynosim.accuracy.kinds import HEAVY, LIGHT
 from dynosim.accuracy.run import Outcome
 from dynosim.accuracy.validation import Validation
 

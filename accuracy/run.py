@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 
 from dynosim.accuracy.case import Case
+from dynosim.accuracy.kinds import basis_of
+from dynosim.accuracy.max_rate import largest_rate
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.timing.source import weakest
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.simulate import simulate
 from dynosim.sim.workload.build import build_workload
@@ -55,10 +56,24 @@ def run_case(case: Case, overheads: Mapping[str, float] | None = None) -> Outcom
     try:
         workload = load if isinstance(load, Workload) else build_workload(load)
         simulation = simulate(case.deployment, workload, seed=case.seed, overheads=figures)
+        rates = _searched(case, figures) if case.limits_ms else {}
     except UserError as error:
         return Outcome(case=case, predicted={}, refusal=str(error).splitlines()[0])
-    basis = weakest(simulation.timer.sources)
-    return Outcome(case=case, predicted=simulation.metrics(), basis=basis)
+    basis = basis_of(simulation)
+    return Outcome(case=case, predicted=simulation.metrics() | rates, basis=basis)
+
+
+def _searched(case: Case, overheads: Mapping[str, float]) -> Metrics:
+    """Returns the largest rate that meets the case's limits, as its request throughput."""
+    load = case.workload
+    if isinstance(load, Workload) or load.request_rate is None:
+        raise ValueError(f"{case.row}: a rate is searched for synthetic requests that have one")
+
+    def run(rate: float) -> Metrics:
+        workload = build_workload(replace(load, request_rate=rate))
+        return simulate(case.deployment, workload, seed=case.seed, overheads=overheads).metrics()
+
+    return {"request_throughput": largest_rate(run, case.limits_ms, load.request_rate)}
 
 
 def num_requests(case: Case) -> int:

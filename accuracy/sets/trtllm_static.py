@@ -13,9 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dynosim.accuracy import measured_rows
-from dynosim.accuracy.case import Case
-from dynosim.accuracy.measured_rows import NoCase, Row, group_of, looked_up
-from dynosim.hardware_models.llm.catalog import get_model
+from dynosim.accuracy.case import NO_FRONTEND, Case
+from dynosim.accuracy.measured_rows import NoCase, Row, group_of, looked_up, room_for
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
@@ -45,7 +44,7 @@ MEASURED = {
     "output_throughput": "output_tok_s",
 }
 ASSUMED = (
-    "kernels and figures of TensorRT-LLM 1.0, the oldest version known, for 0.9",
+    "kernels of TensorRT-LLM 1.0 and later, the oldest measured, for 0.9",
     "an 8-bit KV cache where the weights have 8 bits",
 )
 BLOCK_TOKENS = 64
@@ -71,17 +70,15 @@ def case_of(row: Row) -> Case:
     batch, isl, osl = (row.integer(name) for name in ("max_batch", "isl", "osl"))
     is_fp8 = row.text("precision_weights") == "fp8"
     model = looked_up(MODELS, row.text("model"), "model")
-    longest = get_model(model).max_position_embeddings
     deployment = Deployment(
         model=model,
         gpu=looked_up(GPUS, row.text("gpu"), "GPU"),
         backend="trtllm",
-        backend_version="1.0.0",
+        backend_version="0.9.0",
         tensor_parallel_size=row.integer("tp"),
         quantization="fp8" if is_fp8 else None,
         kv_cache_dtype="fp8" if is_fp8 else "auto",
-        # Longer than what the model declares needs no leave here.
-        max_model_len=isl + osl if isl + osl <= longest else None,
+        max_model_len=room_for(model, isl + osl),
         max_num_seqs=batch,
         max_num_batched_tokens=batch * isl,
         enable_prefix_caching=False,
@@ -98,7 +95,7 @@ def case_of(row: Row) -> Case:
         deployment=deployment,
         workload=workload,
         measured=row.measured(MEASURED),
-        overheads={"frontend_s": 0.0},
+        overheads=NO_FRONTEND,
         assumed=ASSUMED if is_fp8 else ASSUMED[:1],
         tags={"mode": "static", "custom_allreduce": row.text("custom_allreduce").lower()},
     )

@@ -27,8 +27,9 @@ def gemm_format(quantization: Quantization, dtype: str, backend: str, before: Be
     name = ALIASES.get(dtype, dtype)
     if name not in ("fp8", "nvfp4"):
         return dtype
-    is_static = quantization.static_scales or name == "nvfp4"
     rule = _card()["fused"].get(backend, {"before": (), "only_static": True})
+    is_static = quantization.static_scales or name == "nvfp4"
+    is_static = is_static or (rule.get("calibrates", False) and quantization.method == "fp8")
     if before in rule["before"] and (is_static or not rule["only_static"]):
         return f"{name}_fused"
     return "fp8_static" if is_static and name == "fp8" else name

@@ -54,8 +54,8 @@ class TableSource:
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
         form, near = self._forms(dtype)
-        rows, sites = _first_dtype(self._folder, self.backend, near.gemm_tables)
         on = self.measured_on
+        rows, sites = _first_dtype(self._folder, on, self.backend, near)
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
         if self.folder is None:
             measured = (rows.transferred_from or self.backend).split()[0]
@@ -173,19 +173,26 @@ class TableSource:
 
 
 @lru_cache(maxsize=256)
-def _gemm_sites(folder: str, backend: str, dtype: str) -> tuple[OpTable, GemmSites]:
+def _gemm_sites(
+    folder: str, gpu: Gpu, backend: str, dtype: str, weight_bytes: float
+) -> tuple[OpTable, GemmSites]:
     rows = load_table(folder, backend, "gemm").select(gemm_dtype=dtype)
-    return rows, GemmSites.of(rows)
+    sites = GemmSites.of(rows)
+    if gpu.l2_cache_bytes is not None:
+        sites = sites.cold(weight_bytes, gpu.l2_cache_bytes, gpu.hbm_bandwidth_bytes_s)
+    return rows, sites
 
 
-def _first_dtype(folder: str, backend: str, dtypes: tuple[str, ...]) -> tuple[OpTable, GemmSites]:
+def _first_dtype(
+    folder: str, gpu: Gpu, backend: str, form: WeightFormat
+) -> tuple[OpTable, GemmSites]:
     reasons: list[str] = []
-    for dtype in dtypes:
+    for dtype in form.gemm_tables:
         try:
-            return _gemm_sites(folder, backend, dtype)
+            return _gemm_sites(folder, gpu, backend, dtype, form.weight_bytes)
         except MissingTable as reason:
             reasons.append(str(reason))
-    raise MissingTable("; ".join(reasons) or f"{folder} {backend}: no kernel of that format")
+    raise MissingTable("; ".join(reasons) or f"{gpu.key} {backend}: no kernel of that format")
 
 
 @lru_cache(maxsize=256)

@@ -31,6 +31,8 @@ class EngineLimits:
     ranks wait for each other, for ``attention_dp_timeout_iters`` steps, and when every rank has
     one for ``attention_dp_batching_wait_iters`` more.
 
+    ``async_scheduling`` forms every batch while the one before it runs, unless the engine drafts.
+
     ``drafting`` is how the engine speculates, None where every step gives a sequence one token.
 
     Without ``leaps_chunks`` steps with a prompt go one by one even where ``max_run`` leaps.
@@ -54,6 +56,7 @@ class EngineLimits:
     attention_dp_enable_balance: bool = False
     attention_dp_timeout_iters: int = 50
     attention_dp_batching_wait_iters: int = 10
+    async_scheduling: bool = False
     drafting: Drafting | None = None
     max_run: int = 1 << 40
     leaps_chunks: bool = True

@@ -66,6 +66,7 @@ class SpeculativeEngine(Engine):
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
         self._run_growth_s = 0.0
+        self._run_first = num_logits - num_decode * self._query_tokens
         self._run_steps = 1
         self.is_interruptible = False
         return now_s + self._run_dt_s
@@ -82,6 +83,7 @@ class SpeculativeEngine(Engine):
         self._ends_s = self._run_start_s + np.cumsum(self._steps_s)
         self._run_dt_s = float(self._steps_s[0])
         self._run_growth_s = 0.0
+        self._run_first = 0
         self._run_steps = steps
         self.is_interruptible = (
             steps > 1
