@@ -13,6 +13,7 @@ KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"
 Sampling = Literal["greedy", "top_p"]
 SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
+MoeBackend = Literal["trtllm"]
 All2AllBackend = Literal[
     "allgather_reducescatter",
     "deepep_high_throughput",
@@ -50,6 +51,8 @@ class EngineArgs:
     """Give each GPU whole experts rather than a slice of every expert."""
     expert_distribution: ExpertDistribution = "power_law_1.2"
     """How evenly tokens spread over experts; real routers are skewed."""
+    moe_backend: MoeBackend | None = None
+    """Kernels of fp8 experts on Blackwell; by default those that were measured (trtllm)."""
     all2all_backend: All2AllBackend | None = None
     """What carries tokens between ranks and experts; by default the backend's own."""
     load_balance_method: str | None = None

@@ -28,10 +28,10 @@ _OPTIONS = {
     "trtllm": (
         *("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"),
         *("attention_dp_enable_balance", "attention_dp_timeout_iters"),
-        "attention_dp_batching_wait_iters",
+        *("attention_dp_batching_wait_iters", "moe_backend"),
     ),
 }
-"""Options that only one scheduler has."""
+"""Options that only one engine has."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -262,6 +262,7 @@ FAMILIES: tuple[Family, ...] = (
         curve_keys=1,
         tokens="num_tokens",
         preferred_kernels=(TRTLLM_GEN_EXPERTS,),
+        shares_kernels=True,
     ),
     _mla_family("mla_context", "context_mla", _mla(length="isl"), 2),
     _mla_family("mla_generation", "generation_mla", _mla(length="kv_tokens"), 2),

@@ -71,8 +71,8 @@ NOTICEABLE_S = 10e-6
 """Products that another backend takes this long for show which kernel they ran."""
 
 SLOWER_THAN_ALL = 1.4
-"""GEMMs over those of every other backend, where kernels come from the same libraries. Sound tables
-reach 1.32 (TensorRT-LLM's fp8, which includes finding scales); the first faulty ones are at 1.47."""
+"""Products over those of every other backend, where kernels come from the same libraries. Sound
+tables reach 1.32 (TensorRT-LLM's fp8, which includes finding scales); faulty ones start at 1.47."""
 
 
 def unmeasured(rows: Rows) -> Mask:

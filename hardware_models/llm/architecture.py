@@ -117,6 +117,8 @@ class LlmArchitecture:
     """Layers of the checkpoint that predict a further token; no part of ``layers``."""
     attention_output_gate: bool = False
     """Whether the query projection is twice as wide, its second half gating the output."""
+    query_key_norm: Literal["none", "head", "whole"] = "none"
+    """Whether queries and keys are normed, head by head or over all heads (and GPUs)."""
     rotary_positions: int | None = None
     """Rows of the table of rotary angles where scaling makes it longer than the context."""
 

@@ -3,7 +3,8 @@
 Counted per layer, the same for the three backends, since all of them fuse alike: two fused
 residual-add-and-norms, one fused rotary embedding and KV write, one fused activation, the
 projections, attention, and one all-reduce behind attention and one behind the MLP. Who quantises
-the input of a projection says its weight format (:mod:`.quantise`). Not priced: bias adds and query/key norms (inside those kernels). With expert parallelism but no data
+the input of a projection says its weight format (:mod:`.quantise`). Not priced: bias adds (inside
+those kernels). With expert parallelism but no data
 parallelism every GPU sees all tokens and the sum is an all-reduce; data-parallel ranks exchange
 tokens with each other (:mod:`.exchange`), and what they do together counts the tokens of all.
 """
@@ -21,6 +22,9 @@ from dynosim.hardware_models.timing.shapes import AttentionShape, KvDtype, MoeBl
 ACTIVATION_BYTES = 2.0
 NORM_PASSES = 4
 """Hidden vectors that a fused add-and-norm moves per token: two in, two out."""
+SQUARES_BYTES = 8.0
+"""Two sums in float32."""
+LOGIT_BYTES = 4.0
 SAMPLER_BYTES_PER_LOGIT = 12.0
 """Logits converted to float32 and passed over three times (penalties, softmax, draw)."""
 
@@ -190,12 +194,24 @@ def _projections(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
     kv = shard(model.num_key_value_heads, tp) * model.head_dim
     qkv, o = _attention_dtype(engine, "norm"), _attention_dtype(engine, "attention")
     queries = 2 * q if model.attention_output_gate else q
-    return [
+    ops: list[TokenOp] = [
         Gemm("qkv", group.count, queries + 2 * kv, model.hidden_size, qkv),
         Gemm("o", group.count, model.hidden_size, q, o),
         # Rotary embedding and KV write: queries and keys read and written, values too.
         Elementwise(group.count, 2 * ACTIVATION_BYTES * (q + 2 * kv)),
     ]
+    return ops + _query_key_norms(engine, group.count, q + kv)
+
+
+def _query_key_norms(engine: ResolvedEngine, count: int, width: int) -> list[TokenOp]:
+    """Returns the norms of queries and keys; over all heads their squares are summed over GPUs."""
+    model, kernels = engine.model, engine.backend.query_key_norm_kernels
+    if model.query_key_norm == "none" or not kernels:
+        return []
+    norms = Elementwise(kernels * count, 2 * ACTIVATION_BYTES * width / kernels)
+    if model.query_key_norm == "whole" and engine.args.tensor_parallel_size > 1:
+        return [norms, AllReduce(count, SQUARES_BYTES)]
+    return [norms]
 
 
 def _mla(engine: ResolvedEngine, group: LayerGroup) -> Attention:
@@ -285,9 +301,20 @@ def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
         load=engine.args.expert_distribution,
     )
     router = Gemm("router", group.count, moe.num_experts, model.hidden_size, model.base_dtype)
-    experts = Experts(group.count, block, model.quantization.experts)
+    experts = Experts(group.count, block, _expert_format(engine))
+    # Which experts a token goes to, and the sum of shared and routed ones.
+    choice = Elementwise(group.count, LOGIT_BYTES * moe.num_experts)
     shared = _dense_mlp(engine, group.count, moe.shared_intermediate_size)
-    return [router, experts, *shared]
+    if shared:
+        shared.append(Elementwise(group.count, 3 * ACTIVATION_BYTES * model.hidden_size))
+    return [router, choice, experts, *shared]
+
+
+def _expert_format(engine: ResolvedEngine) -> str:
+    """Returns the experts' format, by the kernels asked for where there is a choice."""
+    dtype, capability = engine.model.quantization.experts, engine.gpu.compute_capability
+    has_choice = dtype == "fp8_block" and 10.0 <= capability < 12.0
+    return f"{dtype}_trtllm_gen" if has_choice and engine.args.moe_backend else dtype
 
 
 def _dense_mlp(engine: ResolvedEngine, count: int, width: int) -> list[TokenOp]:

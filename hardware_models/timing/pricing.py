@@ -19,6 +19,7 @@ from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.interpolate import lower_envelope
+from dynosim.hardware_models.timing.launches import dense_layers, num_in_graph
 from dynosim.hardware_models.timing.mixed import MixedTiles
 from dynosim.hardware_models.timing.mixed_source import mixed_attention, uneven_decode
 from dynosim.hardware_models.timing.ops import (
@@ -114,7 +115,8 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     token_ops = (*ops.tokens, *attention.by_parts)
     skew = (engine.backend.communication_factor, engine.backend.collective_skew_s)
     tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs, skew)
-    gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * ops.num_layers
+    layers = dense_layers(num_in_graph(ops, token_ops), tp)
+    gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * layers
     tokens[1:] += gaps_s + _hand_over_s(engine, len(tokens))
     queries = engine.speculation.query_tokens if engine.speculation else 1
     most_logits = min(queries * max_seqs, budget + max_seqs)

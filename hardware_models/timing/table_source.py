@@ -73,6 +73,8 @@ class TableSource:
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
         form, near = self._forms(dtype)
+        if self.backend in near.foreign_to:
+            raise MissingTable(f"{self.backend}: {dtype} experts were measured with other kernels")
         rows, found = _nearest_experts(self._folder, self.backend, near.moe_tables, block)
         on = self.measured_on
         seconds = held_line(

@@ -25,6 +25,8 @@ class WeightFormat:
     gemm_tables: tuple[str, ...]
     moe_tables: tuple[str, ...]
     quantising: tuple[str, ...] = ()
+    foreign_to: tuple[str, ...] = ()
+    """Backends whose tables hold other kernels for the experts."""
 
     @property
     def base(self) -> str:
@@ -67,6 +69,11 @@ FORMATS: dict[str, WeightFormat] = {
         _format("fp8_static", 1.0, 1.0, "fp8", ("fp8",), quantising=("cast",)),
         _format("fp8_fused", 1.0, 1.0, "fp8", ("fp8",)),
         _format("fp8_block", 1.0 + 4 / 16384, 1.0, "fp8"),
+        # The kernels of ``moe_backend: trtllm``; TensorRT-LLM's table has DeepGEMM's or CUTLASS's.
+        WeightFormat(
+            *("fp8_block_trtllm_gen", 1.0 + 4 / 16384, 1.0, "fp8"),
+            *(("fp8_block",), ("fp8_block",), (), ("trtllm",)),
+        ),
         _format("int8", 1.0, 1.0, "int8", ("sq", "int8")),
         _format("int8_wo", 1.0, 2.0, "bfloat16"),
         _format("int4_wo", 0.5 + 2.5 / 128, 2.0, "bfloat16"),
