@@ -248,6 +248,10 @@ def test_nothing_but_the_known_faults_is_rejected_as_a_group() -> None:
         ("h100_sxm", "vllm", "moe", "fp8"),
         ("h200_sxm", "vllm", "moe", "fp8"),
         ("h200_sxm", "vllm", "moe", "int4_wo"),
+        ("b200_sxm", "vllm", "moe", "nvfp4"),
+        ("gb200", "vllm", "moe", "nvfp4"),
+        ("b300_sxm", "trtllm", "moe", "fp8_block"),
+        *((gpu, "trtllm", "moe", "nvfp4") for gpu in ("b200_sxm", "b300_sxm", "gb200", "gb300")),
     }
     untuned = {
         (gpu, "trtllm", "gemm", ("nvfp4",)) for gpu in ("b200_sxm", "b300_sxm", "gb200", "gb300")
