@@ -8,11 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import attrgetter
+from typing import cast
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import BlockPool, Scheduler, WaitingQueue
+from dynosim.sim.engine.schedulers.base import (
+    BlockPool,
+    Scheduler,
+    StagingScheduler,
+    WaitingQueue,
+)
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.staging import Staging
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 
@@ -34,6 +41,7 @@ class Engine:
     __slots__ = (
         "_chunk_dts_s",
         "_leaps_chunks",
+        "_let_go",
         "_limits",
         "_run_dt_s",
         "_run_first",
@@ -46,6 +54,7 @@ class Engine:
         "is_interruptible",
         "kv",
         "log",
+        "staging",
         "waiting",
     )
 
@@ -59,6 +68,8 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
+        self.staging: Staging | None = None
+        self._let_go = scheduler.finish
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -70,6 +81,35 @@ class Engine:
         self._chunk_dts_s: list[float] = []
         # Only timers that know of unequal contexts have it.
         self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
+
+    # --- one of two pools ---------------------------------------------------------------------
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None]) -> None:
+        """Makes room for requests whose prompts other engines compute: see :class:`Staging`.
+
+        ``on_reserved`` is called with each that got its blocks, and when.
+        """
+        self.staging = Staging(self._staging_scheduler, on_reserved)
+        self._leaps_chunks = False
+
+    def keep_blocks(self) -> None:
+        """Keeps the blocks of finished requests until they are freed one by one."""
+        self._let_go = self._staging_scheduler.detach
+        self._leaps_chunks = False
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks that were kept of a finished request."""
+        self._staging_scheduler.free(seq)
+
+    @property
+    def _staging_scheduler(self) -> StagingScheduler:
+        assert hasattr(self._scheduler, "loaded"), "this scheduler serves no separate pools"
+        return cast("StagingScheduler", self._scheduler)
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, and how many tokens each gets."""
+        return self._scheduler.chunks
 
     @property
     def running(self) -> list[Sequence]:
@@ -107,6 +147,8 @@ class Engine:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
         is_single = scheduler.schedule(now_s)
+        if self.staging is not None:
+            self.staging.reserve(now_s)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
@@ -182,13 +224,20 @@ class Engine:
         self._run_growth_s = slope_s * size
         self._run_first = 0
         self._run_steps = steps
-        # A request that arrives behind a blocked queue, or with no slot free, changes nothing.
-        self.is_interruptible = (
-            steps > 1
-            and (scheduler.may_overtake or not self.waiting)
-            and len(scheduler.running) < self._limits.max_num_seqs
-        )
+        self.is_interruptible = steps > 1 and self._may_let_in()
         return self._time_after(steps)
+
+    def _may_let_in(self) -> bool:
+        """Whether a request that comes now might change the next step.
+
+        One that arrives behind a blocked queue, or with no slot free, does not.
+        """
+        if self.staging is not None:
+            return True
+        scheduler = self._scheduler
+        return (scheduler.may_overtake or not self.waiting) and (
+            len(scheduler.running) < self._limits.max_num_seqs
+        )
 
     def _time_after(self, steps: int) -> float:
         """Returns the time at the end of the run's first ``steps`` steps."""
@@ -271,7 +320,7 @@ class Engine:
             # Blocks are freed in running order, which decides what is evicted first.
             finished = sorted(finished, key=_ENTRY)
         for seq in finished:
-            scheduler.finish(seq)
+            self._let_go(seq)
         return finished
 
     def _log_chunks_before_last(self, blocks: int) -> float:

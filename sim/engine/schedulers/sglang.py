@@ -23,7 +23,7 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
-from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
+from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep, hand_over
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.sglang_rules import sglang_rules
 from dynosim.sim.engine.speculative_decode_set import decode_set
@@ -47,6 +47,7 @@ class SglangScheduler(StepByStep):
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
+        self.loaded: deque[Sequence] = deque()
         self.may_overtake = False
         self.decodes_pause = False
         self._limits = limits
@@ -81,10 +82,12 @@ class SglangScheduler(StepByStep):
         can_try = bool(self.waiting) and not self._is_full
         if (can_try or self._chunked is not None) and self._form_prefill(now_s):
             return False
+        if self.loaded:
+            self._enter_loaded(now_s)
         retracted = self._form_decode()
         if self.decoding.size:
             return retracted or (bool(self.waiting) and not self._is_full)
-        if self.waiting:
+        if self.waiting and not self.kv.used_blocks:
             # All that ran have ended. A step of nobody takes no time.
             return self.schedule(now_s)
         self._estimate.restart(None, self.decoding.steps)
@@ -210,7 +213,7 @@ class SglangScheduler(StepByStep):
             # Not looked at where, without chunked prefill, the batch has no room.
             left -= kv.idle_blocks(node) * page
         # Alone, a request enters whatever it may need: the pool is large enough for any.
-        if self.running and wanted >= left:
+        if (self.running or kv.used_blocks) and wanted >= left:
             self._is_full = True
             return False
         if not chunk:
@@ -249,6 +252,20 @@ class SglangScheduler(StepByStep):
     def _enter(
         self, seq: Sequence, node: RadixNode, num_units: int, num_blocks: int, now_s: float
     ) -> None:
+        self._lease(seq, node, num_units, num_blocks)
+        if seq.scheduled_s < 0.0:
+            seq.scheduled_s = now_s
+            seq.cached_tokens = seq.computed
+        self._run(seq)
+        self.prefilling.append(seq)
+
+    def _run(self, seq: Sequence) -> None:
+        seq.order = self._order
+        self._order += 1
+        self.running[seq.order] = seq
+
+    def _lease(self, seq: Sequence, node: RadixNode, num_units: int, num_blocks: int) -> None:
+        """Holds what a request finds in the tree."""
         lease = self._leases.get(seq.index)
         if lease is None:
             lease = self._leases[seq.index] = Lease(self.kv.root)
@@ -257,13 +274,6 @@ class SglangScheduler(StepByStep):
         lease.units = num_units
         lease.blocks = seq.blocks = num_blocks
         seq.computed = num_blocks * self._block_size
-        if seq.scheduled_s < 0.0:
-            seq.scheduled_s = now_s
-            seq.cached_tokens = seq.computed
-        seq.order = self._order
-        self._order += 1
-        self.running[seq.order] = seq
-        self.prefilling.append(seq)
 
     def _take_blocks(self) -> None:
         """Takes the blocks of the batch, evicting for all of it at once."""
@@ -314,8 +324,9 @@ class SglangScheduler(StepByStep):
         while (needed := decoding.blocks_for_step()) > self.kv.free_blocks:
             self.kv.make_room(needed)
             # SGLang fails the last one that decodes; here the prompt that is in its way goes.
-            victim = self._chunked if decoding.size == 1 else self._victim()
-            assert victim is not None, "a request alone has no room"
+            is_in_the_way = decoding.size == 1 and self._chunked is not None
+            victim = self._chunked if is_in_the_way else self._victim()
+            assert victim is not None, "nobody is to blame"
             self._send_back(victim)
             self.kv.make_room(-(-ahead * decoding.size // self._block_size))
         kept = sorted((s for s in self.running.values() if s.is_decoding), key=self._least_last)
@@ -340,7 +351,8 @@ class SglangScheduler(StepByStep):
         if seq.is_decoding:
             self.decoding.leave(seq)
             self._estimate.remove(seq.index)
-            self._log.interrupt(seq.index, seq.first_step)
+            if seq.first_step < self._log.num_steps:
+                self._log.interrupt(seq.index, seq.first_step)
         else:
             self.prefilling.remove(seq)
             self._chunked = None
@@ -355,8 +367,50 @@ class SglangScheduler(StepByStep):
         self.kv.give_back(seq.blocks - lease.blocks)
         self.kv.release(lease)
 
+    # --- prompts that another engine computes -------------------------------------------------
+
+    def reserve(self, seq: Sequence, num_staged: int) -> bool:
+        """Takes the blocks of a prompt, less what is cached; returns whether there was room.
+
+        Every request that was let in keeps room for tokens to come. Few slots
+        (:attr:`SglangRules.few_slots`) do not bound those that wait for their KV.
+        """
+        kv, rules, page = self.kv, self._rules, self._block_size
+        slots = self._limits.max_num_seqs
+        most = slots * (3 if slots <= rules.few_slots else 1)
+        num_in = len(self.running) + num_staged
+        if self.waiting or num_in >= most:
+            return False
+        node, num_units, num_blocks = self._find(seq)
+        blocks = -(-seq.target // page) - num_blocks
+        room = (kv.free_blocks - kv.idle_blocks(node) - blocks) * page
+        if kv.used_blocks and room < rules.reserved_decode_tokens * (num_in + 1):
+            return False
+        self._lease(seq, node, num_units, num_blocks)
+        seq.blocks += blocks
+        kv.make_room(blocks)
+        kv.take(blocks)
+        return True
+
+    def _enter_loaded(self, now_s: float) -> None:
+        """Lets those in whose KV and first token have come: they generate from now on."""
+        decoding = self.decoding
+        while self.loaded and decoding.size < self._limits.max_num_seqs:
+            seq = self.loaded.popleft()
+            self._run(seq)
+            hand_over(seq, decoding, self._log, now_s)
+            self._cache(seq)
+            self._estimate.add(seq.index, decoding.steps, seq.output_tokens - seq.emitted)
+
+    # --- leaving ------------------------------------------------------------------------------
+
     def finish(self, seq: Sequence) -> None:
         """Lets go of a sequence that has all its tokens; the tree keeps them."""
+        self.detach(seq)
+        self.free(seq)
+
+    def detach(self, seq: Sequence) -> None:
+        """Lets go of a sequence that has all its tokens, but for its blocks."""
         if seq.index in self._estimate:
             self._estimate.remove(seq.index)
             if not self.chunks:
@@ -367,9 +421,12 @@ class SglangScheduler(StepByStep):
             self._num_cached = position + 1
         del self.running[seq.order]
         self._cache(seq)
+        self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a sequence; those in the tree stay until they are needed."""
         self._let_go(seq)
         del self._leases[seq.index]
-        self._log.stint(seq.index, seq.first_step, self._log.num_steps)
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:

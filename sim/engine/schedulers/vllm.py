@@ -55,6 +55,7 @@ class VllmScheduler:
         "decodes_pause",
         "decoding",
         "kv",
+        "loaded",
         "may_overtake",
         "num_preemptions",
         "prefilling",
@@ -76,6 +77,7 @@ class VllmScheduler:
         self.waiting: deque[Sequence] | PriorityQueue = (
             PriorityQueue() if self._is_priority else deque()
         )
+        self.loaded: deque[Sequence] = deque()
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
         # vLLM takes the fraction of all blocks, its null block among them.
@@ -102,6 +104,8 @@ class VllmScheduler:
             budget, preempted = self._schedule_running(blocks, budget)
         elif blocks:
             kv.take(blocks)
+        if self.loaded and not preempted:
+            budget = self._enter_loaded(budget, now_s)
         if self.waiting and not preempted:
             self._admit(budget, now_s)
         if preempted and not self.chunks and not decoding.size:
@@ -326,12 +330,55 @@ class VllmScheduler:
             seq.held = self.kv.register(units, seq.held, seq.named, complete)
             seq.named = complete
 
+    # --- prompts that another engine computes -------------------------------------------------
+
+    def reserve(self, seq: Sequence, num_staged: int) -> bool:
+        """Takes the blocks of a prompt, less what is cached; returns whether there was room."""
+        if self.waiting or len(self.running) >= self._limits.max_num_seqs:
+            return False
+        kv = self.kv
+        found: Chain = []
+        if seq.units and self._limits.enable_prefix_caching:
+            found = kv.find(seq.units, (seq.target - 1) // self._unit_tokens)
+        num_hits = num_units(found)
+        blocks = -(-seq.target // self._block_size)
+        new_blocks = blocks - num_hits * kv.blocks_per_unit
+        watermark = self._watermark if self.running else 0
+        if new_blocks + kv.evictable(found) + watermark > kv.free_blocks:
+            return False
+        kv.hold(found)
+        kv.take(new_blocks)
+        seq.held = found
+        seq.named = num_hits
+        seq.computed = num_hits * self._unit_tokens
+        seq.blocks = blocks
+        return True
+
+    def _enter_loaded(self, budget: int, now_s: float) -> int:
+        """Lets those in whose KV has come; returns the budget left.
+
+        Their last token is computed again: its logits are needed.
+        """
+        loaded = self.loaded
+        while loaded and budget > 0 and len(self.running) < self._limits.max_num_seqs:
+            seq = loaded.popleft()
+            seq.computed = seq.target - 1
+            self._enter(seq, now_s)
+            self._name_units(seq, 1)
+            self.chunks.append((seq, 1))
+            budget -= 1
+        return budget
+
     # --- leaving ------------------------------------------------------------------------------
 
     def finish(self, seq: Sequence) -> None:
         """Lets go of a sequence that has all its tokens."""
+        self.detach(seq)
+        self.free(seq)
+
+    def detach(self, seq: Sequence) -> None:
+        """Lets go of a sequence that has all its tokens, but for its blocks."""
         del self.running[seq.order]
-        self._free(seq)
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
 
     def _victim(self) -> Sequence:
@@ -358,7 +405,7 @@ class VllmScheduler:
             self.prefilling.remove(seq)
         seq.computed += given
         self._name_private_units(seq)
-        self._free(seq)
+        self.free(seq)
         seq.target = seq.prompt_tokens + seq.emitted
         seq.computed = seq.blocks = seq.named = 0
         seq.preemptions += 1
@@ -375,7 +422,8 @@ class VllmScheduler:
             seq.held = self.kv.register(units, seq.held, seq.named, len(units))
             seq.named = len(units)
 
-    def _free(self, seq: Sequence) -> None:
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a sequence, cached ones to be found until they are needed."""
         num_full = seq.computed // self._block_size if self._limits.enable_prefix_caching else 0
         self.kv.release(seq.held, num_full, seq.blocks - num_full)
 
