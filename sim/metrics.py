@@ -65,18 +65,25 @@ def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> 
 def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     """Returns per-request seconds: ttft, its parts frontend, queue and prefill, tpot, e2el.
 
-    NaN for refused requests, and for the TPOT of single-token answers, which have none.
+    NaN for refused requests, and for the TPOT of single-token answers, which have none. With a
+    prefill pool the TTFT has one part more, transfer; what then is still computed of the prompt
+    where the answer is decoded belongs to prefill.
     """
     gaps = np.maximum(result.workload.output_tokens - 1, 0)
     decode_s = result.finish_s - result.first_token_s
     ttft_s = result.first_token_s - result.sent_s
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
+    queue_s = result.scheduled_s - result.arrived_s
+    rest_s = ttft_s - queue_s - result.frontend_s
+    parts_s = {"queue": queue_s, "prefill": rest_s}
+    if result.hand_overs is not None:
+        transfer_s = np.where(result.completed, result.hand_overs.transfer_s, np.nan)
+        parts_s = {"queue": queue_s, "prefill": rest_s - transfer_s, "transfer": transfer_s}
     return {
         "ttft": ttft_s,
         "frontend": result.frontend_s,
-        "queue": result.scheduled_s - result.arrived_s,
-        "prefill": ttft_s - (result.scheduled_s - result.arrived_s) - result.frontend_s,
+        **parts_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
     }

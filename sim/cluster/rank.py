@@ -62,9 +62,28 @@ class Rank:
 
     def accept(self, seq: Sequence) -> None:
         """Queues a request."""
+        self._count(seq)
+        self.engine.waiting.append(seq)
+
+    def expect(self, seq: Sequence) -> None:
+        """Queues a request whose prompt another engine computes."""
+        self._count(seq)
+        self.engine.expect(seq)
+
+    def load(self, seq: Sequence, now_s: float, *, with_token: bool) -> bool:
+        """Notes that the KV of a request has come; returns whether that was all."""
+        is_done = self.engine.load(seq, now_s, with_token=with_token)
+        if is_done:
+            self._discount(seq)
+        return is_done
+
+    def _count(self, seq: Sequence) -> None:
         self.outstanding += 1
         self.prompt_tokens += seq.prompt_tokens
-        self.engine.waiting.append(seq)
+
+    def _discount(self, seq: Sequence) -> None:
+        self.outstanding -= 1
+        self.prompt_tokens -= seq.prompt_tokens
 
     def plan(self, now_s: float) -> RankRun | None:
         """Returns what the rank would do next; None where it has no work."""
@@ -80,6 +99,5 @@ class Rank:
         """Completes the rank's part of the run; returns the requests that it finished."""
         finished = self.engine.end()
         for seq in finished:
-            self.outstanding -= 1
-            self.prompt_tokens -= seq.prompt_tokens
+            self._discount(seq)
         return finished

@@ -33,6 +33,12 @@ class Requests:
         priority = self._priorities[index] if self._priorities else 0
         return Sequence(index, self._prompts[index], self._outputs[index], units, priority)
 
+    def prompt(self, index: int) -> Sequence:
+        """Returns request ``index`` as an engine sees it that only computes its prompt."""
+        seq = self.sequence(index)
+        seq.output_tokens = 1
+        return seq
+
 
 def accepted(workload: Workload, max_model_len: int, num_blocks: int, block_size: int) -> IntArray:
     """Returns the requests that fit the model's length; the others are refused at once.

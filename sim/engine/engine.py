@@ -92,6 +92,24 @@ class Engine:
         self.staging = Staging(self._staging_scheduler, on_reserved)
         self._leaps_chunks = False
 
+    def expect(self, seq: Sequence) -> None:
+        """Queues a request whose prompt another engine computes."""
+        assert self.staging is not None, "this engine expects nothing"
+        self.staging.expected.append(seq)
+
+    def load(self, seq: Sequence, now_s: float, *, with_token: bool) -> bool:
+        """Notes that the KV of a request has come; returns whether it needs nothing more.
+
+        That is so where its only token came along.
+        """
+        assert self.staging is not None, "this engine expects nothing"
+        if not with_token or seq.output_tokens > 1:
+            self.staging.load(seq)
+            return False
+        self.log.handed_over(seq.index, now_s)
+        self.staging.drop(seq)
+        return True
+
     def keep_blocks(self) -> None:
         """Keeps the blocks of finished requests until they are freed one by one."""
         self._let_go = self._staging_scheduler.detach

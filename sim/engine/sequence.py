@@ -15,7 +15,7 @@ class Sequence:
     While prefilling, ``computed`` and ``blocks`` are exact; while decoding they follow from
     ``join_step``, the decode set's step count when the sequence joined it. ``units`` are the
     identities of its leading prefix units; of the first ``named`` it holds the cached copies
-    ``held``. ``is_handed_over`` says that another engine has sampled its first token.
+    ``held``.
     """
 
     __slots__ = (
@@ -27,7 +27,6 @@ class Sequence:
         "held",
         "index",
         "is_decoding",
-        "is_handed_over",
         "join_step",
         "named",
         "order",
@@ -60,7 +59,6 @@ class Sequence:
         self.named = 0
         self.emitted = 0
         self.is_decoding = False
-        self.is_handed_over = False
         self.join_step = 0
         self.order = 0
         self.first_step = -1

@@ -39,6 +39,11 @@ class Staging:
             self._on_reserved(seq, now_s)
 
     def load(self, seq: Sequence) -> None:
-        """Notes that the KV of a request with blocks has come."""
+        """Notes that the KV of a request with blocks has come: it may enter."""
         self.num_reserved -= 1
         self._scheduler.loaded.append(seq)
+
+    def drop(self, seq: Sequence) -> None:
+        """Frees the blocks of a request that wants nothing more."""
+        self.num_reserved -= 1
+        self._scheduler.free(seq)
