@@ -173,7 +173,8 @@ def test_nobody_is_lost_and_leaping_changes_nothing(load: Workload, spec: Cluste
 @given(load=workloads(), spec=specs())
 def test_what_was_sent_is_what_was_missing(load: Workload, spec: ClusterSpec):
     result = run_cluster(spec, load)
-    assert result.hand_overs is not None and spec.prefill is not None
+    assert result.hand_overs is not None
+    assert spec.prefill is not None
     links = result.hand_overs.links
     carried = [sum(u.carried_bytes for u in links if u.name.startswith(p)) for p in ("p", "d")]
     assert carried[0] == pytest.approx(carried[1])
