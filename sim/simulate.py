@@ -71,8 +71,7 @@ def simulate(
     result = run_cluster(spec, workload, seed)
     refused = len(workload) - int(result.completed.sum())
     if refused:
-        limit = engine.args.max_model_len
-        warnings += (f"{refused} request(s) longer than max_model_len {limit:,} were refused",)
+        warnings += (f"{refused} request(s) longer than {_limit(engine, spec)} were refused",)
     return Simulation(
         deployment=deployment,
         engine=engine,
@@ -131,12 +130,16 @@ def cluster_spec(
         long_prefill_token_threshold=args.long_prefill_token_threshold,
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
-        block_size=args.block_size,
-        enable_prefix_caching=args.enable_prefix_caching,
-        enable_chunked_prefill=args.enable_chunked_prefill,
+        block_size=engine.block_size,
+        enable_prefix_caching=bool(args.enable_prefix_caching),
+        enable_chunked_prefill=bool(args.enable_chunked_prefill),
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=conservativeness
         * (rules.conservativeness_factor if lockstep else 1.0),
+        # Neither lock step nor drafts are modelled ahead of the step in progress.
+        async_scheduling=engine.backend.asynchronous_scheduling
+        and not lockstep
+        and engine.speculation is None,
         drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
@@ -146,6 +149,7 @@ def cluster_spec(
         # One of vLLM's blocks is its null block, which no request gets.
         num_blocks=memory.num_gpu_blocks - (backend == "vllm"),
         max_model_len=args.max_model_len,
+        max_prompt_tokens=_longest_prompt(limits),
         replicas=deployment.replicas,
         router=deployment.router,
         frontend_s=engine.backend.frontend_s,
@@ -153,6 +157,23 @@ def cluster_spec(
         ranks=args.data_parallel_size,
         balancer=args.load_balance_method or rules.load_balance_method,
         lockstep=lockstep,
+    )
+
+
+def _longest_prompt(limits: EngineLimits) -> int | None:
+    """Returns the longest prompt that TensorRT-LLM takes where it may not split one."""
+    splits = limits.scheduler != "trtllm" or limits.enable_chunked_prefill
+    return None if splits else limits.max_num_batched_tokens
+
+
+def _limit(engine: ResolvedEngine, spec: ClusterSpec) -> str:
+    """Returns in words what limits requests."""
+    limit = f"max_model_len {engine.args.max_model_len:,}"
+    if spec.max_prompt_tokens is None:
+        return limit
+    return (
+        f"{limit}, or with prompts longer than max_num_batched_tokens "
+        f"{spec.max_prompt_tokens:,} (enable_chunked_prefill is off),"
     )
 
 

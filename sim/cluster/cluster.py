@@ -19,8 +19,10 @@ from dynosim.sim.workload.columns import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """Equal replicas behind one router; no request longer than ``max_model_len`` is accepted.
+    """Equal replicas behind one router.
 
+    No request longer than ``max_model_len`` is accepted, and no prompt that may have to be computed
+    at once and is longer than ``max_prompt_tokens``.
     ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
     null block). ``frontend_s`` passes between the client's send and the engine's queue, besides
     what the ``frontend``'s processors take.
@@ -36,6 +38,7 @@ class ClusterSpec:
     limits: EngineLimits
     num_blocks: int
     max_model_len: int
+    max_prompt_tokens: int | None = None
     replicas: int = 1
     router: str = "round_robin"
     frontend_s: float = 0.0
@@ -63,7 +66,9 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     limits = _seeded(spec.limits, seed)
     requests = Requests(workload, limits)
     pool = Pool.of(spec, limits, requests, seed)
-    fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
+    fitting = accepted(
+        workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
+    )
     recorder = Recorder(workload)
     if workload.max_concurrency is None:
         recorder.send(fitting, spec.frontend, len(pool.engines), spec.frontend_s)

@@ -91,8 +91,6 @@ class Disaggregated(Together):
             engine.expect_kv(self._on_reserved)
 
     def _prefill_worker(self, number: int, engine: Replica) -> Worker:
-        engine.keep_blocks()
-
         def on_step(end_s: float) -> None:
             if self._transfer.overlap != "none":
                 self._on_step(number, end_s)

@@ -65,17 +65,16 @@ class Rank:
         self._count(seq)
         self.engine.waiting.append(seq)
 
-    def expect(self, seq: Sequence) -> None:
+    def expect(self, seq: Sequence, time_s: float) -> None:
         """Queues a request whose prompt another engine computes."""
         self._count(seq)
-        self.engine.expect(seq)
+        self.engine.expect(seq, time_s)
 
-    def load(self, seq: Sequence, now_s: float, *, with_token: bool) -> bool:
-        """Notes that the KV of a request has come; returns whether that was all."""
-        is_done = self.engine.load(seq, now_s, with_token=with_token)
-        if is_done:
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> None:
+        """Takes note that the KV of a request has come; with its only token, that was all."""
+        self.engine.load(seq, time_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
             self._discount(seq)
-        return is_done
 
     def _count(self, seq: Sequence) -> None:
         self.outstanding += 1

@@ -78,7 +78,7 @@ class RankGroup:
         blocks_per_unit: int,
         balancer: Balancer,
     ) -> None:
-        limits = replace(limits, leaps_chunks=False)
+        limits = replace(limits, leaps_chunks=False, async_scheduling=False)
         self._ranks = [
             Rank(timer.own, limits, num_blocks, blocks_per_unit) for _ in range(timer.ranks)
         ]
@@ -101,21 +101,20 @@ class RankGroup:
         for engine in self.engines:
             engine.expect_kv(on_reserved)
 
-    def expect(self, seq: Sequence) -> None:
-        """Queues a request whose prompt another replica computes, at the rank chosen for it."""
-        self.waiting.choose(seq).expect(seq)
+    def expect(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request whose prompt another replica computes, to the rank chosen for it."""
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        self.waiting.choose(seq).expect(seq, time_s)
+        return end_s
 
-    def load(self, seq: Sequence, now_s: float, *, with_token: bool) -> bool:
-        """Notes that the KV of a request has come to its rank; returns whether that was all."""
-        return self._rank_of(seq).load(seq, now_s, with_token=with_token)
-
-    def keep_blocks(self) -> None:
-        """Makes the ranks keep the blocks of finished requests."""
-        for engine in self.engines:
-            engine.keep_blocks()
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> float | None:
+        """Takes note that the KV of a request has come to its rank."""
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        self._rank_of(seq).load(seq, time_s, with_token=with_token)
+        return end_s
 
     def free(self, seq: Sequence) -> None:
-        """Frees the blocks that were kept of a finished request."""
+        """Frees the blocks of a request that keeps them."""
         self._rank_of(seq).engine.free(seq)
 
     @property
@@ -163,6 +162,11 @@ class RankGroup:
         can_enter = len(busy) < len(self._ranks) or any(e.is_interruptible for e in busy)
         self.is_interruptible = steps > 1 and can_enter
         return end_s
+
+    def enqueue(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request that arrives; returns the end of the run in progress if that moves."""
+        self.waiting.append(seq)
+        return self.boundary_after(time_s) if self.is_interruptible else None
 
     def boundary_after(self, time_s: float) -> float:
         """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""

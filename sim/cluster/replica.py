@@ -12,7 +12,7 @@ from dynosim.sim.engine.sequence import Sequence
 class Replica(Protocol):
     """Runs of steps one after the other; :class:`~dynosim.sim.engine.engine.Engine` is one.
 
-    Requests are handed over by appending them to ``waiting``.
+    Requests are handed over to ``enqueue``.
     """
 
     is_interruptible: bool
@@ -28,28 +28,24 @@ class Replica(Protocol):
         """Ends the run that ends now, and those after it that end before ``horizon_s``."""
         ...
 
-    def boundary_after(self, time_s: float, /) -> float:
-        """Cuts the run at the first step boundary at or after ``time_s``; returns that."""
+    def enqueue(self, seq: Sequence, time_s: float, /) -> float | None:
+        """Takes a request that arrives; returns the end of the run in progress if that moves."""
         ...
 
     def expect_kv(self, on_reserved: Callable[[Sequence, float], None], /) -> None:
         """Makes the replica one of a decode pool, which takes blocks for prompts to come."""
         ...
 
-    def expect(self, seq: Sequence, /) -> None:
-        """Queues a request whose prompt another replica computes."""
+    def expect(self, seq: Sequence, time_s: float, /) -> float | None:
+        """Takes a request whose prompt another replica computes; returns as ``enqueue`` does."""
         ...
 
-    def load(self, seq: Sequence, now_s: float, /, *, with_token: bool) -> bool:
-        """Notes that the KV of an expected request has come; returns whether that was all."""
-        ...
-
-    def keep_blocks(self) -> None:
-        """Makes the replica one of a prefill pool, which keeps blocks until they are freed."""
+    def load(self, seq: Sequence, time_s: float, /, *, with_token: bool) -> float | None:
+        """Takes note that the KV of an expected request has come; returns as ``enqueue`` does."""
         ...
 
     def free(self, seq: Sequence, /) -> None:
-        """Frees the blocks that were kept of a finished request."""
+        """Frees the blocks of a request that keeps them."""
         ...
 
     @property

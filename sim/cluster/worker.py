@@ -68,21 +68,20 @@ class Worker:
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
         self._count(seq)
-        self.engine.waiting.append(seq)
-        self._look_again()
+        self._look_again(self.engine.enqueue(seq, self._env.now))
 
     def expect(self, seq: Sequence) -> None:
         """Queues a request whose prompt another replica computes."""
         self._count(seq)
-        self.engine.expect(seq)
-        self._look_again()
+        self._look_again(self.engine.expect(seq, self._env.now))
 
     def load(self, seq: Sequence, *, with_token: bool) -> None:
         """Notes that the KV of an expected request has come, with its first token or without."""
         now_s = self._env.now
-        if self.engine.load(seq, now_s, with_token=with_token):
+        sooner_s = self.engine.load(seq, now_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
             self._finish(seq, now_s)
-        self._look_again()
+        self._look_again(sooner_s)
 
     def free(self, seq: Sequence) -> None:
         """Frees the blocks that were kept of a finished request."""
@@ -93,13 +92,13 @@ class Worker:
         self.outstanding += 1
         self.prompt_tokens += seq.prompt_tokens
 
-    def _look_again(self) -> None:
-        """Wakes the engine, or cuts its run at the step in progress."""
+    def _look_again(self, sooner_s: float | None = None) -> None:
+        """Wakes the engine, or lets its run end sooner."""
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
-        elif self.engine.is_interruptible:
-            self._end_run_at(self.engine.boundary_after(self._env.now), _RUN_END)
+        elif sooner_s is not None:
+            self._end_run_at(sooner_s, _RUN_END)
 
     def _end_run_at(self, time_s: float, priority: EventPriority) -> None:
         self._run_number += 1

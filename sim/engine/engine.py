@@ -33,15 +33,20 @@ class Engine:
 
     A *run* is a number of decode-only steps whose durations form an arithmetic sequence, or a
     number of steps with equal chunks of one prompt, or one step with any chunks. Between ``begin``
-    and ``end`` a run may be cut short at a step boundary (``boundary_after``) when
-    ``is_interruptible``: an arrival could enter then. Requests are handed over by appending them
-    to ``waiting``.
+    and ``end`` a run may be cut short at a step boundary when ``is_interruptible``: an arrival
+    could enter then. Requests are handed over to ``enqueue``.
+
+    With asynchronous scheduling a batch is formed when the step before it begins. Only arrivals and
+    ends could make it another one until that step ends, so here it is formed then, but they are
+    hidden from it: who has arrived since is ``_unseen``, who has ended keeps slot and blocks.
     """
 
     __slots__ = (
         "_chunk_dts_s",
+        "_ended",
+        "_is_ahead",
+        "_is_async",
         "_leaps_chunks",
-        "_let_go",
         "_limits",
         "_run_dt_s",
         "_run_first",
@@ -51,6 +56,7 @@ class Engine:
         "_scheduler",
         "_timer",
         "_uneven_s",
+        "_unseen",
         "is_interruptible",
         "kv",
         "log",
@@ -69,7 +75,6 @@ class Engine:
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
         self.staging: Staging | None = None
-        self._let_go = scheduler.finish
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -79,6 +84,11 @@ class Engine:
         self._run_first = 0
         self._run_steps = 0
         self._chunk_dts_s: list[float] = []
+        self._is_async = limits.async_scheduling
+        # Whether the next batch counts as formed already.
+        self._is_ahead = False
+        self._unseen: list[tuple[WaitingQueue, Sequence]] = []
+        self._ended: list[Sequence] = []
         # Only timers that know of unequal contexts have it.
         self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
 
@@ -90,33 +100,27 @@ class Engine:
         ``on_reserved`` is called with each that got its blocks, and when.
         """
         self.staging = Staging(self._staging_scheduler, on_reserved)
-        self._leaps_chunks = False
 
-    def expect(self, seq: Sequence) -> None:
-        """Queues a request whose prompt another engine computes."""
+    def expect(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request whose prompt another engine computes; returns as ``enqueue`` does."""
         assert self.staging is not None, "this engine expects nothing"
-        self.staging.expected.append(seq)
+        return self._hand_in(self.staging.expected, seq, time_s)
 
-    def load(self, seq: Sequence, now_s: float, *, with_token: bool) -> bool:
-        """Notes that the KV of a request has come; returns whether it needs nothing more.
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> float | None:
+        """Takes note that the KV of a request has come; returns as ``enqueue`` does.
 
-        That is so where its only token came along.
+        Where its only token came along, that was all, and its blocks are free.
         """
         assert self.staging is not None, "this engine expects nothing"
+        self.staging.num_reserved -= 1
         if not with_token or seq.output_tokens > 1:
-            self.staging.load(seq)
-            return False
-        self.log.handed_over(seq.index, now_s)
-        self.staging.drop(seq)
-        return True
-
-    def keep_blocks(self) -> None:
-        """Keeps the blocks of finished requests until they are freed one by one."""
-        self._let_go = self._staging_scheduler.detach
-        self._leaps_chunks = False
+            return self._hand_in(self._staging_scheduler.loaded, seq, time_s)
+        self.log.handed_over(seq.index, time_s)
+        self.free(seq)
+        return self.boundary_after(time_s) if self.is_interruptible else None
 
     def free(self, seq: Sequence) -> None:
-        """Frees the blocks that were kept of a finished request."""
+        """Frees the blocks of a request that keeps them, once they are not needed any more."""
         self._staging_scheduler.free(seq)
 
     @property
@@ -140,6 +144,21 @@ class Engine:
         if scheduler.decodes_pause:
             return list(scheduler.chunks)
         return [(seq, 1) for seq in self.running if seq.is_decoding] + scheduler.chunks
+
+    def enqueue(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request that arrives; returns when the run in progress ends now, if that changes.
+
+        Several requests of one instant, and the end of a run at it, come in this order.
+        """
+        return self._hand_in(self.waiting, seq, time_s)
+
+    def _hand_in(self, queue: WaitingQueue, seq: Sequence, time_s: float) -> float | None:
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        if self._is_ahead and (not self._run_steps or time_s > self._last_step_start_s()):
+            self._unseen.append((queue, seq))
+        else:
+            queue.append(seq)
+        return end_s
 
     def run_until(
         self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
@@ -165,16 +184,42 @@ class Engine:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
         is_single = scheduler.schedule(now_s)
+        if self._is_async:
+            is_single = self._look_up(now_s, is_single)
         if self.staging is not None:
             self.staging.reserve(now_s)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
-        if scheduler.decoding.size:
+        if scheduler.decoding.width:
             # For a prompt or a decode that sat out, the next batch is another one, too.
             is_single = is_single or bool(scheduler.prefilling)
             return self._begin_decode_run(1 if is_single else self._limits.max_run)
         return None
+
+    def _look_up(self, now_s: float, is_single: bool) -> bool:
+        """Lets the scheduler know what it could not know when the batch was formed.
+
+        Where it formed none, it does so now, as often as it has to preempt for it. Returns whether
+        the batch after this one may be another one at once.
+        """
+        scheduler = self._scheduler
+        while True:
+            if self._is_ahead:
+                scheduler.settle(self._ended)
+                is_single = is_single or bool(self._ended and self.waiting)
+                self._ended = []
+            if self._unseen:
+                is_single = is_single or self._may_pass_queue()
+                for queue, seq in self._unseen:
+                    queue.append(seq)
+                self._unseen.clear()
+            is_formed = bool(scheduler.chunks or scheduler.decoding.width)
+            if is_formed or not (self._is_ahead or is_single):
+                self._is_ahead = is_formed
+                return is_single
+            self._is_ahead = False
+            is_single = scheduler.schedule(now_s)
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
@@ -227,7 +272,7 @@ class Engine:
         size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
-        if self._uneven_s is not None:
+        if self._uneven_s is not None and decoding.size:
             # The same in every step of the run: all contexts grow alike.
             dt_s += self._uneven_s[size] * decoding.longest_beyond_mean()
         steps = min(decoding.steps_to_finish(), max_run)
@@ -252,15 +297,23 @@ class Engine:
         """
         if self.staging is not None:
             return True
-        scheduler = self._scheduler
-        return (scheduler.may_overtake or not self.waiting) and (
-            len(scheduler.running) < self._limits.max_num_seqs
-        )
+        has_slot = len(self._scheduler.running) < self._limits.max_num_seqs
+        return has_slot and self._may_pass_queue()
+
+    def _may_pass_queue(self) -> bool:
+        """Whether those who wait leave a request that comes now any chance."""
+        return self.staging is not None or self._scheduler.may_overtake or not self.waiting
 
     def _time_after(self, steps: int) -> float:
         """Returns the time at the end of the run's first ``steps`` steps."""
         growth_s = 0.5 * steps * (steps - 1) * self._run_growth_s
         return self._run_start_s + steps * self._run_dt_s + growth_s
+
+    def _last_step_start_s(self) -> float:
+        """Returns when the last step of the run in progress begins."""
+        if self._run_steps > 1 and self._scheduler.chunks:
+            return self._run_start_s + sum(self._chunk_dts_s[:-1])
+        return self._time_after(self._run_steps - 1)
 
     @property
     def run(self) -> tuple[float, float, int]:
@@ -278,7 +331,10 @@ class Engine:
         return self._time_after(steps)
 
     def boundary_after(self, time_s: float) -> float:
-        """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""
+        """Cuts the run where a request that arrives at ``time_s`` can enter; returns that time.
+
+        It is the first step boundary at or after ``time_s``, asynchronously the one after that.
+        """
         elapsed = time_s - self._run_start_s
         growth = self._run_growth_s
         linear = self._run_dt_s - 0.5 * growth
@@ -292,7 +348,7 @@ class Engine:
             steps -= 1
         while self._time_after(steps) < time_s:
             steps += 1
-        self._run_steps = min(steps, self._run_steps)
+        self._run_steps = min(steps + self._is_async, self._run_steps)
         self.is_interruptible = False
         return self._time_after(self._run_steps)
 
@@ -337,8 +393,10 @@ class Engine:
         if len(finished) > 1:
             # Blocks are freed in running order, which decides what is evicted first.
             finished = sorted(finished, key=_ENTRY)
-        for seq in finished:
-            self._let_go(seq)
+        if self._is_async:
+            self._ended = finished
+        elif finished:
+            scheduler.settle(finished)
         return finished
 
     def _log_chunks_before_last(self, blocks: int) -> float:

@@ -14,7 +14,7 @@ class Staging:
 
     A request is ``expected``; at a step boundary it gets the blocks of its prompt, in order, as
     the scheduler's :meth:`~dynosim.sim.engine.schedulers.base.StagingScheduler.reserve` sees fit,
-    and ``on_reserved`` is called. Once ``loaded``, it enters as the scheduler finds a slot for it.
+    and ``on_reserved`` is called. Once its KV has come, it is one of the scheduler's ``loaded``.
     """
 
     __slots__ = ("_on_reserved", "_scheduler", "expected", "num_reserved")
@@ -37,13 +37,3 @@ class Staging:
             seq = expected.popleft()
             self.num_reserved += 1
             self._on_reserved(seq, now_s)
-
-    def load(self, seq: Sequence) -> None:
-        """Notes that the KV of a request with blocks has come: it may enter."""
-        self.num_reserved -= 1
-        self._scheduler.loaded.append(seq)
-
-    def drop(self, seq: Sequence) -> None:
-        """Frees the blocks of a request that wants nothing more."""
-        self.num_reserved -= 1
-        self._scheduler.free(seq)

@@ -56,6 +56,7 @@ def pools(
     local_below_tokens: int = 0,
     timer: AffineTimer | None = None,
     policy: str | None = None,
+    async_scheduling: bool = False,
     **cluster: Any,
 ) -> ClusterSpec:
     """Returns ``prefill`` and ``decode`` replicas of one kind."""
@@ -66,6 +67,7 @@ def pools(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
         enable_prefix_caching=caching,
+        async_scheduling=async_scheduling,
     )
     common: dict[str, Any] = {"timer": timer or AffineTimer(), "max_model_len": 100_000}
     pool = ClusterSpec(

@@ -128,6 +128,7 @@ SPECS = {
     "local_below_tokens": st.sampled_from([0, 40]),
     "bytes_s": st.sampled_from([3.3e5, 1.01e6, 1.3e8]),
     "policy": st.booleans(),
+    "async_scheduling": st.booleans(),
 }
 
 
