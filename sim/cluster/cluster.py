@@ -64,6 +64,9 @@ class PrefillSpec:
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
     limits = _seeded(spec.limits, seed)
+    if spec.prefill is not None:
+        # At any step boundary somebody may ask for blocks, or bring a prompt's KV.
+        limits = replace(limits, leaps_chunks=False)
     requests = Requests(workload, limits)
     pool = Pool.of(spec, limits, requests, seed)
     fitting = accepted(
@@ -106,8 +109,10 @@ def _run_disaggregated(
 
     pool = split.pool
     _check_prompts(recorder.workload, fitting, pool)
-    prompts = Requests(recorder.workload, pool.limits)
-    prefill = Pool.of(pool, pool.limits, prompts, seed)
+    # Where chunks are sent one by one, they have to be computed so.
+    limits = replace(pool.limits, leaps_chunks=split.transfer.overlap == "none")
+    prompts = Requests(recorder.workload, limits)
+    prefill = Pool.of(pool, limits, prompts, seed)
     run = Disaggregated(
         decode.replicas,
         decode.router,

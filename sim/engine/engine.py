@@ -207,7 +207,7 @@ class Engine:
         while True:
             if self._is_ahead:
                 scheduler.settle(self._ended)
-                is_single = is_single or bool(self._ended and self.waiting)
+                is_single = is_single or bool(self._ended and self._anyone_waits())
                 self._ended = []
             if self._unseen:
                 is_single = is_single or self._may_pass_queue()
@@ -220,6 +220,9 @@ class Engine:
                 return is_single
             self._is_ahead = False
             is_single = scheduler.schedule(now_s)
+
+    def _anyone_waits(self) -> bool:
+        return bool(self.waiting) or self.staging is not None
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
@@ -348,7 +351,9 @@ class Engine:
             steps -= 1
         while self._time_after(steps) < time_s:
             steps += 1
-        self._run_steps = min(steps + self._is_async, self._run_steps)
+        # Whoever expects KV takes blocks at the first boundary even so.
+        steps += self._is_async and self.staging is None
+        self._run_steps = min(steps, self._run_steps)
         self.is_interruptible = False
         return self._time_after(self._run_steps)
 
