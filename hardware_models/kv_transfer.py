@@ -168,18 +168,11 @@ def _check_pools(prefill: ResolvedEngine, decode: ResolvedEngine) -> None:
             )
 
 
-def nvlink_domain_gpus(gpu: Gpu) -> int:
-    """Returns how many GPUs NVLink joins: a bridge's, a node's or a rack's; 1 without NVLink."""
-    if gpu.nvlink_bandwidth_bytes_s is None:
-        return 1
-    return gpu.nvlink_gpus or gpu.gpus_per_node
-
-
 def _fabric(prefill: Gpu, decode: Gpu, num_gpus: int) -> Fabric:
     """Returns the fastest fabric that joins all GPUs: pools of different GPUs stand apart."""
     if prefill.key != decode.key:
         return "network"
-    if num_gpus <= nvlink_domain_gpus(prefill):
+    if num_gpus <= prefill.nvlink_domain_gpus:
         return "nvlink"
     return "pcie" if num_gpus <= prefill.gpus_per_node else "network"
 
@@ -191,10 +184,10 @@ def _check_fabric(fabric: Fabric, prefill: Gpu, decode: Gpu, num_gpus: int) -> N
     problem = ""
     if prefill.key != decode.key:
         problem = f"{prefill.key} and {decode.key} do not share a node"
-    elif fabric == "nvlink" and nvlink_domain_gpus(prefill) == 1:
+    elif fabric == "nvlink" and prefill.nvlink_domain_gpus == 1:
         problem = f"{prefill.key} has no NVLink"
-    elif fabric == "nvlink" and num_gpus > nvlink_domain_gpus(prefill):
-        problem = f"NVLink joins {nvlink_domain_gpus(prefill)} {prefill.key}, not {num_gpus}"
+    elif fabric == "nvlink" and num_gpus > prefill.nvlink_domain_gpus:
+        problem = f"NVLink joins {prefill.nvlink_domain_gpus} {prefill.key}, not {num_gpus}"
     elif fabric == "pcie" and num_gpus > prefill.gpus_per_node:
         problem = f"a node has {prefill.gpus_per_node} {prefill.key}, not {num_gpus}"
     if problem:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError, unknown_name
-from dynosim.hardware_models.kv_transfer import kv_transfer, kv_transfer_rules
+from dynosim.hardware_models.kv_transfer import KvTransfer, kv_transfer, kv_transfer_rules
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
@@ -179,15 +179,7 @@ def cluster_spec(
     if prefill is None or pool is None:
         return spec
     engine = decode.engine
-    transfer = kv_transfer(
-        prefill.engine,
-        engine,
-        num_gpus=deployment.num_gpus,
-        fabric=deployment.kv_transfer_fabric,
-        bandwidth_gb_s=deployment.kv_transfer_bandwidth_gb_s,
-        latency_ms=deployment.kv_transfer_latency_ms,
-        overlap=deployment.kv_transfer_overlap,
-    )
+    transfer = transfer_between(deployment, prefill.engine, engine)
     split = PrefillSpec(
         pool=_pool_spec(pool, prefill, leap=leap),
         transfer=transfer,
@@ -198,6 +190,29 @@ def cluster_spec(
     limits = replace(spec.limits, enable_prefix_caching=caching)
     longest = _longest_of_both(spec, split)
     return replace(spec, limits=limits, prefill=split, max_prompt_tokens=longest)
+
+
+def transfer_between(
+    deployment: Deployment, prefill: ResolvedEngine, decode: ResolvedEngine
+) -> KvTransfer:
+    """Returns how a deployment's prompts get from one pool to the other."""
+    return kv_transfer(
+        prefill,
+        decode,
+        num_gpus=deployment.num_gpus,
+        fabric=deployment.kv_transfer_fabric,
+        bandwidth_gb_s=deployment.kv_transfer_bandwidth_gb_s,
+        latency_ms=deployment.kv_transfer_latency_ms,
+        overlap=deployment.kv_transfer_overlap,
+    )
+
+
+def check_pools(deployment: Deployment) -> None:
+    """Raises UserError where a deployment's pools, each of which may run, cannot work together."""
+    pool = deployment.prefill_pool
+    if pool is not None:
+        engines = resolve_engine(pool), resolve_engine(deployment.decode_pool)
+        transfer_between(deployment, *engines)
 
 
 def _longest_of_both(spec: ClusterSpec, split: PrefillSpec) -> int | None:
