@@ -194,9 +194,11 @@ class Recorder:
         before_s = arrived_s - sent_s
         emitted_s = self._first_token_s([(log, log.steps) for log in replicas])
         if frontend.output_s:
-            first_token_s = self._first_token_s([(log, log.delivered) for log in replicas])
+            write_s = frontend.output_s / frontend.servers
+            delivered = [(log, log.delivered) for log in replicas]
+            first_token_s = self._first_token_s(delivered, write_s)
             if self.workload.max_concurrency is None:
-                finish_s = self._written_s(replicas)
+                finish_s = self._written_s(replicas, write_s)
         else:
             first_token_s = emitted_s
         return RunResult(
@@ -248,22 +250,27 @@ class Recorder:
             np.add.at(tokens, log.handed_over, 1)
         return tokens
 
-    def _first_token_s(self, logs: list[tuple[ReplicaLog, Steps]]) -> FloatArray:
-        """Returns when every request's first stint had its first token; NaN without one."""
+    def _first_token_s(
+        self, logs: list[tuple[ReplicaLog, Steps]], write_s: float = 0.0
+    ) -> FloatArray:
+        """Returns when every request's first stint had its first token; NaN without one.
+
+        Tokens that came along with KV take ``write_s`` more.
+        """
         times_s = np.full(len(self.workload), np.inf)
         for log, steps in logs:
             request, first, _ = log.stints.T
             np.minimum.at(times_s, request, steps.ends_s(first))
-            np.minimum.at(times_s, log.handed_over, log.handed_over_s)
+            np.minimum.at(times_s, log.handed_over, log.handed_over_s + write_s)
         return np.where(np.isinf(times_s), np.nan, times_s)
 
-    def _written_s(self, replicas: tuple[ReplicaLog, ...]) -> FloatArray:
+    def _written_s(self, replicas: tuple[ReplicaLog, ...], write_s: float) -> FloatArray:
         """Returns when clients had every request's last token; NaN without one."""
         times_s = np.full(len(self.workload), -np.inf)
         for log in replicas:
             request, _, end = log.stints.T
             np.maximum.at(times_s, request, log.delivered.ends_s(end - 1))
-            np.maximum.at(times_s, log.handed_over, log.handed_over_s)
+            np.maximum.at(times_s, log.handed_over, log.handed_over_s + write_s)
         return np.where(np.isinf(times_s), np.nan, times_s)
 
 
