@@ -30,7 +30,7 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
 
 def _weakest_source(simulation: Simulation) -> str:
     # Small element-wise kernels are never measured by themselves.
-    found = {s.source for s in simulation.timer.sources if s.name != "elementwise"}
+    found = {s.source for s in simulation.sources if s.name != "elementwise"}
     order = ("roofline", "transferred", "measured")
     return next((name for name in order if name in found), "")
 

@@ -14,6 +14,7 @@ from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
+from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
@@ -63,6 +64,12 @@ class Simulation:
     def timer(self) -> StepTimer | DataParallelTimer:
         """Its step times."""
         return self.decode.timer
+
+    @property
+    def sources(self) -> tuple[OpSource, ...]:
+        """Where the step times of all engines come from."""
+        ours = self.decode.timer.sources
+        return ours if self.prefill is None else (*ours, *self.prefill.timer.sources)
 
     @property
     def usd_per_gpu_hour(self) -> float | None:

@@ -242,7 +242,7 @@ def _errors(held_out: Mapping[str, Mapping[str, float]]) -> list[tuple[str, Mapp
 def _foundations(simulation: Simulation) -> Iterator[tuple[str, str]]:
     """Yields which kernels' times were measured and which only inferred."""
     by_kind: dict[str, list[str]] = {}
-    for source in simulation.timer.sources:
+    for source in simulation.sources:
         by_kind.setdefault(source.source, []).append(source.name)
     heading = "Rests on"
     for kind in ("measured", "transferred", "roofline"):

@@ -146,7 +146,7 @@ def specs(draw: st.DrawFn) -> ClusterSpec:
     return drawn(draw)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(load=workloads(), spec=specs())
 def test_nobody_is_lost_and_leaping_changes_nothing(load: Workload, spec: ClusterSpec):
     """Tokens, requests, prompts and KV blocks are counted by the run itself."""
@@ -170,7 +170,7 @@ def test_nobody_is_lost_and_leaping_changes_nothing(load: Workload, spec: Cluste
             assert summarize(leaping)[name] == pytest.approx(value, rel=1e-6, abs=1e-6, nan_ok=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(load=workloads(), spec=specs())
 def test_what_was_sent_is_what_was_missing(load: Workload, spec: ClusterSpec):
     result = run_cluster(spec, load)
