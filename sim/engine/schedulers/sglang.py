@@ -53,6 +53,9 @@ class SglangScheduler(SglangRunning):
 
         The batch is empty only when there is no work.
         """
+        return self._form(now_s)
+
+    def _form(self, now_s: float, *, is_second_try: bool = False) -> bool:
         self._drop_trailing()
         self._end_batch()
         can_try = bool(self.waiting) and not self._is_full
@@ -64,9 +67,9 @@ class SglangScheduler(SglangRunning):
         is_single = self._trail() or is_single
         if self.decoding.width:
             return is_single or (bool(self.waiting) and not self._is_full)
-        if self.waiting and not can_try:
+        if self.waiting and not is_second_try:
             # All that ran have ended. A step of nobody takes no time.
-            return self.schedule(now_s)
+            return self._form(now_s, is_second_try=True)
         self._estimate.restart(None, self.decoding.steps)
         return False
 
