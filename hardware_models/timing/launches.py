@@ -48,9 +48,13 @@ def num_in_graph(ops: ModelOps, tokens: Iterable[TokenOp]) -> int:
 
 def num_eager(ops: ModelOps) -> int:
     """Returns the kernels that the CPU launches where no graph is replayed."""
-    return sum(op.count * _kernels(op) for op in (*ops.tokens, *ops.joint)) + sum(
-        part.count * _kernels(part) for part in (*ops.attention, *ops.states)
+    parts: tuple[TokenOp | Attention | State, ...] = (
+        *ops.tokens,
+        *ops.joint,
+        *ops.attention,
+        *ops.states,
     )
+    return sum(part.count * _kernels(part) for part in parts)
 
 
 def _kernels(op: TokenOp | Attention | State) -> int:

@@ -15,7 +15,7 @@ class Inbox:
     Those received stand in ``queue``; steps are counted by whoever calls.
     """
 
-    __slots__ = ("_interval", "_late", "_last_step", "_queue")
+    __slots__ = ("_interval", "_last_step", "_late", "_queue")
 
     def __init__(self, queue: deque[Sequence], interval: int) -> None:
         self._queue = queue
