@@ -43,6 +43,8 @@ class EngineArgs:
     """Version of the engine; by default the newest one known."""
     tensor_parallel_size: Positive = 1
     """GPUs that share every layer."""
+    tensor_parallel_across_nodes: bool = False
+    """Let GPUs of several nodes share every layer, over the network."""
     pipeline_parallel_size: Positive = 1
     """Stages that the layers are cut into."""
     data_parallel_size: Positive = 1

@@ -97,7 +97,7 @@ class CurveSites:
         return cls(k[first], tuple(np.split(m, starts)), tuple(np.split(table.latency_s, starts)))
 
     def seconds_at(self, m: FloatArray, k: int) -> FloatArray:
-        """Returns seconds for every ``m``, those of as many elements at the nearest k."""
+        """Returns seconds for every ``m``: of the nearest k, what is beyond its own at its rate."""
         near = int(np.argmin(np.abs(np.log2(self.k / k))))
         elements = m * (k / self.k[near])
         return held_line(elements, self.m[near], self.seconds[near], lambda x: x)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.ops import (
     Attention,
+    Elementwise,
     Experts,
     Gemm,
     ModelOps,
@@ -48,9 +48,13 @@ def num_in_graph(ops: ModelOps, tokens: Iterable[TokenOp]) -> int:
 
 def num_eager(ops: ModelOps) -> int:
     """Returns the kernels that the CPU launches where no graph is replayed."""
-    launched: list[TokenOp | Attention | State] = [*ops.tokens, *ops.joint]
-    launched += [*ops.attention, *ops.states]
-    return sum(op.count * _kernels(op) for op in launched)
+    parts: tuple[TokenOp | Attention | State, ...] = (
+        *ops.tokens,
+        *ops.joint,
+        *ops.attention,
+        *ops.states,
+    )
+    return sum(part.count * _kernels(part) for part in parts)
 
 
 def _kernels(op: TokenOp | Attention | State) -> int:
@@ -63,7 +67,7 @@ def _kernels(op: TokenOp | Attention | State) -> int:
         return latent + sum(_kernels(part) for part in op.block)
     if isinstance(op, State):
         return STATE_KERNELS
-    return EXCHANGE_KERNELS if isinstance(op, Exchange) else 1
+    return 1 if isinstance(op, Elementwise) or not hasattr(op, "kernel") else EXCHANGE_KERNELS
 
 
 def _quantises(dtype: str) -> bool:

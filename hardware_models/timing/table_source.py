@@ -114,6 +114,7 @@ class TableSource:
             lambda x: x * near_roof,
         )
         seconds = launch + (seconds - rows.latency_s.min()) * scale
+        seconds += roofline.network_latency_s(self.gpu, num_gpus)
         return Priced(seconds, self._source("all_reduce", rows, other))
 
     def prefill_attention(self, shape: AttentionShape) -> Priced[PrefillCurve]:

@@ -63,9 +63,27 @@ class Rank:
 
     def accept(self, seq: Sequence) -> None:
         """Queues a request."""
+        self._count(seq)
+        self.engine.waiting.append(seq)
+
+    def expect(self, seq: Sequence, time_s: float) -> None:
+        """Queues a request whose prompt another engine computes."""
+        self._count(seq)
+        self.engine.expect(seq, time_s)
+
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> None:
+        """Takes note that the KV of a request has come; with its only token, that was all."""
+        self.engine.load(seq, time_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
+            self._discount(seq)
+
+    def _count(self, seq: Sequence) -> None:
         self.outstanding += 1
         self.prompt_tokens += seq.prompt_tokens
-        self.engine.waiting.append(seq)
+
+    def _discount(self, seq: Sequence) -> None:
+        self.outstanding -= 1
+        self.prompt_tokens -= seq.prompt_tokens
 
     def state(self, max_num_seqs: int) -> RankState:
         """Returns what the ranks tell each other before prompts run."""
@@ -92,6 +110,5 @@ class Rank:
         """Completes the rank's part of the run; returns the requests that it finished."""
         finished = self.engine.end()
         for seq in finished:
-            self.outstanding -= 1
-            self.prompt_tokens -= seq.prompt_tokens
+            self._discount(seq)
         return finished

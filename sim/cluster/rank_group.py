@@ -50,9 +50,13 @@ class RankQueues:
 
     def append(self, seq: Sequence) -> None:
         """Adds a request to the queue of the rank that the balancer chooses."""
+        self.choose(seq).accept(seq)
+
+    def choose(self, seq: Sequence) -> Rank:
+        """Returns the rank that the balancer chooses for a request, and notes it."""
         chosen = self._balancer.choose(self._ranks)
         self.rank_of[seq.index] = chosen
-        self._ranks[chosen].accept(seq)
+        return self._ranks[chosen]
 
     def __len__(self) -> int:
         return sum(rank.waiting for rank in self._ranks)
@@ -99,6 +103,35 @@ class RankGroup:
     def engine_of(self, request: int) -> Engine:
         """Returns the engine of the rank that a request went to."""
         return self._ranks[self.waiting.rank_of[request]].engine
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None]) -> None:
+        """Makes the ranks take blocks for prompts to come."""
+        for engine in self.engines:
+            engine.expect_kv(on_reserved)
+
+    def expect(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request whose prompt another replica computes, to the rank chosen for it."""
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        self.waiting.choose(seq).expect(seq, time_s)
+        return end_s
+
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> float | None:
+        """Takes note that the KV of a request has come to its rank."""
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        self._rank_of(seq).load(seq, time_s, with_token=with_token)
+        return end_s
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a request that keeps them."""
+        self._rank_of(seq).engine.free(seq)
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, over all ranks."""
+        return [chunk for engine in self._busy for chunk in engine.chunks]
+
+    def _rank_of(self, seq: Sequence) -> Rank:
+        return self._ranks[self.waiting.rank_of[seq.index]]
 
     def run_until(
         self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]

@@ -12,8 +12,15 @@ from typing import cast
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import BlockPool, HoldsPrompts, Scheduler, WaitingQueue
+from dynosim.sim.engine.schedulers.base import (
+    BlockPool,
+    HoldsPrompts,
+    Scheduler,
+    StagingScheduler,
+    WaitingQueue,
+)
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.staging import Staging
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 
@@ -54,6 +61,7 @@ class Engine:
         "is_interruptible",
         "kv",
         "log",
+        "staging",
         "waiting",
     )
 
@@ -67,6 +75,7 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
+        self.staging: Staging | None = None
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -79,10 +88,51 @@ class Engine:
         self._is_async = limits.async_scheduling
         # Whether the next batch counts as formed already.
         self._is_ahead = False
-        self._unseen: list[Sequence] = []
+        self._unseen: list[tuple[WaitingQueue, Sequence]] = []
         self._ended: list[Sequence] = []
         # Only timers that know of unequal contexts have it.
         self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
+
+    # --- one of two pools ---------------------------------------------------------------------
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None]) -> None:
+        """Makes room for requests whose prompts other engines compute: see :class:`Staging`.
+
+        ``on_reserved`` is called with each that got its blocks, and when.
+        """
+        self.staging = Staging(self._staging_scheduler, on_reserved)
+
+    def expect(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request whose prompt another engine computes; returns as ``enqueue`` does."""
+        assert self.staging is not None, "this engine expects nothing"
+        return self._hand_in(self.staging.expected, seq, time_s)
+
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> float | None:
+        """Takes note that the KV of a request has come; returns as ``enqueue`` does.
+
+        Where its only token came along, that was all, and its blocks are free.
+        """
+        assert self.staging is not None, "this engine expects nothing"
+        self.staging.num_reserved -= 1
+        if not with_token or seq.output_tokens > 1:
+            return self._hand_in(self._staging_scheduler.loaded, seq, time_s)
+        self.log.handed_over(seq.index, time_s)
+        self.free(seq)
+        return self.boundary_after(time_s) if self.is_interruptible else None
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a request that keeps them, once they are not needed any more."""
+        self._staging_scheduler.free(seq)
+
+    @property
+    def _staging_scheduler(self) -> StagingScheduler:
+        assert hasattr(self._scheduler, "loaded"), "this scheduler serves no separate pools"
+        return cast("StagingScheduler", self._scheduler)
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, and how many tokens each gets."""
+        return self._scheduler.chunks
 
     @property
     def running(self) -> list[Sequence]:
@@ -106,11 +156,14 @@ class Engine:
 
         Several requests of one instant, and the end of a run at it, come in this order.
         """
+        return self._hand_in(self.waiting, seq, time_s)
+
+    def _hand_in(self, queue: WaitingQueue, seq: Sequence, time_s: float) -> float | None:
         end_s = self.boundary_after(time_s) if self.is_interruptible else None
         if self._is_ahead and (not self._run_steps or time_s > self._last_step_start_s()):
-            self._unseen.append(seq)
+            self._unseen.append((queue, seq))
         else:
-            self.waiting.append(seq)
+            queue.append(seq)
         return end_s
 
     def run_until(
@@ -139,6 +192,8 @@ class Engine:
         is_single = scheduler.schedule(now_s)
         if self._is_async:
             is_single = self._look_up(now_s, is_single)
+        if self.staging is not None:
+            self.staging.reserve(now_s)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
@@ -159,12 +214,12 @@ class Engine:
         while True:
             if self._is_ahead:
                 scheduler.settle(self._ended)
-                is_single = is_single or bool(self._ended and self.waiting)
+                is_single = is_single or bool(self._ended and self._anyone_waits())
                 self._ended = []
             if self._unseen:
-                is_single = is_single or scheduler.may_overtake or not self.waiting
-                for seq in self._unseen:
-                    self.waiting.append(seq)
+                is_single = is_single or self._may_pass_queue()
+                for queue, seq in self._unseen:
+                    queue.append(seq)
                 self._unseen.clear()
             is_formed = bool(scheduler.chunks or scheduler.decoding.width)
             if is_formed or not (self._is_ahead or is_single):
@@ -172,6 +227,9 @@ class Engine:
                 return is_single
             self._is_ahead = False
             is_single = scheduler.schedule(now_s)
+
+    def _anyone_waits(self) -> bool:
+        return bool(self.waiting) or self.staging is not None
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
@@ -239,13 +297,22 @@ class Engine:
         self._run_growth_s = slope_s * size
         self._run_first = 0
         self._run_steps = steps
-        # A request that arrives behind a blocked queue, or with no slot free, changes nothing.
-        self.is_interruptible = (
-            steps > 1
-            and (scheduler.may_overtake or not self.waiting)
-            and len(scheduler.running) < self._limits.max_num_seqs
-        )
+        self.is_interruptible = steps > 1 and self._may_let_in()
         return self._time_after(steps)
+
+    def _may_let_in(self) -> bool:
+        """Whether a request that comes now might change the next step.
+
+        One that arrives behind a blocked queue, or with no slot free, does not.
+        """
+        if self.staging is not None:
+            return True
+        has_slot = len(self._scheduler.running) < self._limits.max_num_seqs
+        return has_slot and self._may_pass_queue()
+
+    def _may_pass_queue(self) -> bool:
+        """Whether those who wait leave a request that comes now any chance."""
+        return self.staging is not None or self._scheduler.may_overtake or not self.waiting
 
     def _time_after(self, steps: int) -> float:
         """Returns the time at the end of the run's first ``steps`` steps."""
@@ -299,7 +366,9 @@ class Engine:
             steps -= 1
         while self._time_after(steps) < time_s:
             steps += 1
-        self._run_steps = min(steps + self._is_async, self._run_steps)
+        # Whoever expects KV takes blocks at the first boundary even so.
+        steps += self._is_async and self.staging is None
+        self._run_steps = min(steps, self._run_steps)
         self.is_interruptible = False
         return self._time_after(self._run_steps)
 

@@ -15,7 +15,8 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.registry import module_names
 from dynosim.hardware_models.timing.data_parallel import slowest
 from dynosim.sim.cluster.balancers.base import Balancer
-from dynosim.sim.cluster.cluster import ClusterSpec, make_balancer, run_cluster
+from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.pool import make_balancer
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.results import RunResult

@@ -26,7 +26,7 @@ from dynosim.sim.engine.batch_wait import BatchWait
 from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
+from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep, hand_over
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
@@ -69,6 +69,7 @@ class TrtllmScheduler(StepByStep):
         "decoding",
         "held_steps",
         "kv",
+        "loaded",
         "may_overtake",
         "most_steps",
         "num_preemptions",
@@ -85,6 +86,7 @@ class TrtllmScheduler(StepByStep):
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
+        self.loaded: deque[Sequence] = deque()
         self.may_overtake = False
         self.most_steps = UNBOUNDED_STEPS
         self.held_steps = 0
@@ -118,6 +120,8 @@ class TrtllmScheduler(StepByStep):
         if not self._is_async:
             self._store_prompts(computed)
         self.may_overtake = False
+        if self.loaded:
+            self._enter_loaded(now_s)
         decoding = self.decoding
         kv = self.kv
         blocks = decoding.blocks_for_step()
@@ -285,7 +289,16 @@ class TrtllmScheduler(StepByStep):
         return min(blocks, self.kv.num_blocks)
 
     def _enter(self, seq: Sequence, prefix: _Prefix, now_s: float) -> None:
-        """Takes all blocks of the request's prompt."""
+        """Takes all blocks of the request's prompt, and runs it."""
+        self._take_blocks(seq, prefix)
+        if seq.scheduled_s < 0.0:
+            seq.scheduled_s = now_s
+            seq.cached_tokens = prefix.tokens
+        seq.order = seq.index
+        self.running[seq.order] = seq
+        self.prefilling.append(seq)
+
+    def _take_blocks(self, seq: Sequence, prefix: _Prefix) -> None:
         kv = self.kv
         self._unpledged -= self._to_completion(seq) - prefix.blocks_in_use
         kv.hold(prefix.copies)
@@ -294,12 +307,28 @@ class TrtllmScheduler(StepByStep):
         seq.computed = prefix.tokens
         seq.blocks = self._for_prompt(seq)
         kv.take(seq.blocks - prefix.num_units * kv.blocks_per_unit)
-        if seq.scheduled_s < 0.0:
-            seq.scheduled_s = now_s
-            seq.cached_tokens = prefix.tokens
-        seq.order = seq.index
-        self.running[seq.order] = seq
-        self.prefilling.append(seq)
+
+    # --- prompts that another engine computes -------------------------------------------------
+
+    def reserve(self, seq: Sequence, num_staged: int) -> bool:
+        """Takes the blocks of a prompt, less what is cached; returns whether there was room."""
+        if self.waiting or len(self.running) + num_staged >= self._max_seqs:
+            return False
+        prefix = self._prefix(seq, self._num_cached(seq))
+        if self._blocks_wanted(seq, prefix) > self._available():
+            return False
+        self._take_blocks(seq, prefix)
+        return True
+
+    def _enter_loaded(self, now_s: float) -> None:
+        """Lets those in whose KV and first token have come: they generate from now on."""
+        loaded = self.loaded
+        while loaded and len(self.running) < self._max_seqs:
+            seq = loaded.popleft()
+            seq.order = seq.index
+            self.running[seq.order] = seq
+            hand_over(seq, self.decoding, self._log, now_s)
+            self._store(seq, seq.target)
 
     # --- what can be found --------------------------------------------------------------------
 
@@ -325,7 +354,8 @@ class TrtllmScheduler(StepByStep):
         """Lets go of a sequence that has all its tokens."""
         del self.running[seq.order]
         self._store(seq, seq.computed)
-        self._free(seq)
+        if not seq.keeps_blocks:
+            self.free(seq)
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
 
     def _victim(self) -> Sequence:
@@ -346,7 +376,7 @@ class TrtllmScheduler(StepByStep):
             self.prefilling.remove(seq)
         self._name_answer(seq)
         self._store(seq, seq.computed)
-        self._free(seq)
+        self.free(seq)
         seq.target = seq.prompt_tokens + seq.emitted
         seq.computed = seq.blocks = seq.named = 0
         seq.preemptions += 1
@@ -368,7 +398,7 @@ class TrtllmScheduler(StepByStep):
             position += 1
         waiting.insert(position, seq)
 
-    def _free(self, seq: Sequence) -> None:
+    def free(self, seq: Sequence) -> None:
         """Frees a request's blocks, the last one first; a partial one keeps its place in turn."""
         kv = self.kv
         free = kv.free_blocks
