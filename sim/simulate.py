@@ -28,7 +28,15 @@ from dynosim.sim.workload.columns import Workload
 T = TypeVar("T")
 
 _SCHEDULERS = "dynosim.sim.engine.schedulers"
-_SGLANG_OPTIONS = ("enable_mixed_chunk", "schedule_conservativeness")
+_OPTIONS = {
+    "sglang": ("enable_mixed_chunk", "schedule_conservativeness", "scheduler_recv_interval"),
+    "trtllm": (
+        *("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"),
+        *("attention_dp_enable_balance", "attention_dp_timeout_iters"),
+        *("attention_dp_batching_wait_iters", "moe_backend"),
+    ),
+}
+"""Options that only one engine has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +266,12 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=conservativeness
         * (rules.conservativeness_factor if lockstep else 1.0),
+        scheduler_recv_interval=args.scheduler_recv_interval,
+        batch_wait_timeout_iters=args.batch_wait_timeout_iters,
+        batch_wait_max_tokens_ratio=args.batch_wait_max_tokens_ratio,
+        attention_dp_enable_balance=args.attention_dp_enable_balance,
+        attention_dp_timeout_iters=args.attention_dp_timeout_iters,
+        attention_dp_batching_wait_iters=args.attention_dp_batching_wait_iters,
         # Neither lock step nor drafts are modelled ahead of the step in progress.
         async_scheduling=engine.backend.asynchronous_scheduling
         and not lockstep
@@ -337,9 +351,17 @@ def _drafting(engine: ResolvedEngine) -> Drafting | None:
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:
     """Raises UserError where an option is set that the scheduler does not have."""
-    for name in _SGLANG_OPTIONS if scheduler != "sglang" else ():
-        if getattr(args, name) != getattr(EngineArgs, name):
-            raise UserError(f"{args.backend} has no such option", where=name, hint="it is sglang's")
+    for owner, names in _OPTIONS.items():
+        for name in names if scheduler != owner else ():
+            if getattr(args, name) != getattr(EngineArgs, name):
+                hint = f"it is {owner}'s"
+                raise UserError(f"{args.backend} has no such option", where=name, hint=hint)
+    if args.scheduler_recv_interval > 1 and args.data_parallel_size > 1:
+        raise UserError(
+            "sglang's ranks with data-parallel attention receive requests in every step",
+            where="scheduler_recv_interval",
+            hint="allowed: 1",
+        )
 
 
 def _policy(scheduler: str, asked: str | None) -> str:

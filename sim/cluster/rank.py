@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dynosim.hardware_models.timing.data_parallel import RankRun
+from dynosim.sim.cluster.prompt_balance import RankState
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.sequence import Sequence
@@ -83,6 +84,17 @@ class Rank:
     def _discount(self, seq: Sequence) -> None:
         self.outstanding -= 1
         self.prompt_tokens -= seq.prompt_tokens
+
+    def state(self, max_num_seqs: int) -> RankState:
+        """Returns what the ranks tell each other before prompts run."""
+        num_running = len(self.engine.running)
+        has_work = num_running > 0 or self.waiting > 0
+        num_decode = self.engine.num_decode
+        return RankState(
+            has_prompt=self.engine.has_prompt(),
+            generates=num_decode > 0 or not has_work,
+            has_slot=num_decode < max_num_seqs,
+        )
 
     def plan(self, now_s: float) -> RankRun | None:
         """Returns what the rank would do next; None where it has no work."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from dynosim.hardware_models.timing.data_parallel import RankRun
 from dynosim.sim.cluster.balancers.base import Balancer
+from dynosim.sim.cluster.prompt_balance import PromptBalance
 from dynosim.sim.cluster.rank import Rank
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
@@ -86,6 +87,13 @@ class RankGroup:
         self.is_interruptible = False
         self._timer = timer
         self._busy: list[Engine] = []
+        self._max_num_seqs = limits.max_num_seqs
+        self._last_steps = 0
+        self._balance: PromptBalance | None = None
+        if limits.attention_dp_enable_balance:
+            self._balance = PromptBalance(
+                limits.attention_dp_timeout_iters, limits.attention_dp_batching_wait_iters
+            )
 
     @property
     def engines(self) -> list[Engine]:
@@ -133,6 +141,8 @@ class RankGroup:
         Returns when the run then in progress ends, infinity where there is no more work.
         """
         while True:
+            if self._busy:
+                self._last_steps = self._busy[0].run[2]
             for rank in self._ranks:
                 for seq in rank.end():
                     on_finish(seq, now_s)
@@ -146,6 +156,8 @@ class RankGroup:
     def begin(self, now_s: float) -> float | None:
         """Starts the next run at ``now_s``; returns when it ends, None where no rank has work."""
         self.is_interruptible = False
+        if self._balance is not None:
+            self._hold_prompts(self._balance)
         busy, plans = [], []
         for rank in self._ranks:
             plan = rank.plan(now_s)
@@ -162,6 +174,16 @@ class RankGroup:
         can_enter = len(busy) < len(self._ranks) or any(e.is_interruptible for e in busy)
         self.is_interruptible = steps > 1 and can_enter
         return end_s
+
+    def _hold_prompts(self, balance: PromptBalance) -> None:
+        """Lets prompts of all ranks run in the same step, or none; where nobody has one, decodes
+        need not stop."""
+        states = [rank.state(self._max_num_seqs) for rank in self._ranks]
+        steps = balance.steps_to_wait(states, self._last_steps)
+        if not any(state.has_prompt for state in states):
+            steps = 0
+        for rank in self._ranks:
+            rank.engine.hold_prompts(steps)
 
     def enqueue(self, seq: Sequence, time_s: float) -> float | None:
         """Takes a request that arrives; returns the end of the run in progress if that moves."""

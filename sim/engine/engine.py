@@ -14,6 +14,7 @@ from dynosim.hardware_models.registry import find_module
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import (
     BlockPool,
+    HoldsPrompts,
     Scheduler,
     StagingScheduler,
     WaitingQueue,
@@ -138,6 +139,11 @@ class Engine:
         """The sequences that have entered and not left, in the order in which they entered."""
         return list(self._scheduler.running.values())
 
+    @property
+    def num_decode(self) -> int:
+        """Sequences that decode."""
+        return self._scheduler.decoding.size
+
     def batch(self) -> list[tuple[Sequence, int]]:
         """Returns who gets how many tokens in each step of the run in progress."""
         scheduler = self._scheduler
@@ -194,7 +200,8 @@ class Engine:
         if scheduler.decoding.width:
             # For a prompt or a decode that sat out, the next batch is another one, too.
             is_single = is_single or bool(scheduler.prefilling)
-            return self._begin_decode_run(1 if is_single else self._limits.max_run)
+            most = min(self._limits.max_run, scheduler.most_steps)
+            return self._begin_decode_run(1 if is_single else most)
         return None
 
     def _look_up(self, now_s: float, is_single: bool) -> bool:
@@ -322,6 +329,14 @@ class Engine:
     def run(self) -> tuple[float, float, int]:
         """Returns the first step's seconds, growth per step and steps of the run in progress."""
         return self._run_dt_s, self._run_growth_s, self._run_steps
+
+    def has_prompt(self) -> bool:
+        """Whether a prompt could run in the next step; for schedulers that hold them back."""
+        return cast("HoldsPrompts", self._scheduler).has_prompt()
+
+    def hold_prompts(self, steps: int) -> None:
+        """Keeps prompts out of the next run, which has at most ``steps`` steps; 0 lets them go."""
+        cast("HoldsPrompts", self._scheduler).held_steps = steps
 
     def retime(self, first_s: float, growth_s: float, steps: int) -> float:
         """Gives the run in progress the times of a group in lock step; returns when it ends.

@@ -29,7 +29,7 @@ class SglangRunning(StepByStep):
         self.prefilling: list[Sequence] = []
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
-        self.waiting: deque[Sequence] = deque()
+        self._queue: deque[Sequence] = deque()
         self.loaded: deque[Sequence] = deque()
         self._log = log
         self._rules = rules = sglang_rules()
@@ -144,7 +144,7 @@ class SglangRunning(StepByStep):
         seq.target = seq.prompt_tokens + seq.emitted
         seq.computed = seq.blocks = 0
         seq.preemptions += 1
-        self.waiting.append(seq)
+        self._queue.append(seq)
 
     def _let_go(self, seq: Sequence) -> None:
         lease = self._leases[seq.index]

@@ -47,7 +47,8 @@ class Scheduler(Protocol):
     for the step are taken from ``kv``, and ``chunks`` of prompts; where ``decodes_pause``, it is
     the chunks alone, and for decodes nothing is taken. ``prefilling`` are the running sequences
     that are not decoding. ``may_overtake`` says whether a request that arrives while others wait
-    might enter before them; where it may not, a queue that cannot move hides arrivals.
+    might enter before them; where it may not, a queue that cannot move hides arrivals. A run has
+    at most ``most_steps``: whoever is held back until then is looked at again.
     """
 
     running: dict[int, Sequence]
@@ -56,6 +57,7 @@ class Scheduler(Protocol):
     chunks: list[tuple[Sequence, int]]
     may_overtake: bool
     decodes_pause: bool
+    most_steps: int
 
     @property
     def kv(self) -> BlockPool:
@@ -92,6 +94,16 @@ class Scheduler(Protocol):
 
         With asynchronous scheduling, ``schedule`` has formed the next batch by then.
         """
+        ...
+
+
+class HoldsPrompts(Protocol):
+    """A scheduler that lets no prompt run for ``held_steps`` steps; 0: they may."""
+
+    held_steps: int
+
+    def has_prompt(self) -> bool:
+        """Whether a prompt could run in the next step."""
         ...
 
 

@@ -11,6 +11,8 @@ The rules, as read in SGLang 0.5.14 (``docs/sglang-rules.md`` says where, and wh
   admission until a decode batch has lost somebody.
 - Who waits is in order of arrival (``fcfs``), or sorted anew before each try (``lpm``,
   ``dfs_weight``, ``lof``).
+- With ``scheduler_recv_interval`` above 1, who arrives is seen after a prefill batch, when nothing
+  runs, or after so many decode steps.
 - When decodes run out of blocks, whoever has generated least is retracted: to the end of the
   queue, its blocks freed but for what the tree holds of its prompt. The ratio rises.
 """
@@ -18,10 +20,11 @@ The rules, as read in SGLang 0.5.14 (``docs/sglang-rules.md`` says where, and wh
 from __future__ import annotations
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS, Inbox
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
-from dynosim.sim.engine.schedulers.base import Scheduler, hand_over
+from dynosim.sim.engine.schedulers.base import Scheduler, WaitingQueue, hand_over
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.sglang_running import SglangRunning
 from dynosim.sim.engine.step_log import StepLog
@@ -35,6 +38,11 @@ class SglangScheduler(SglangRunning):
 
     def __init__(self, limits: EngineLimits, kv: RadixCache, log: StepLog) -> None:
         super().__init__(limits, kv, log)
+        interval = limits.scheduler_recv_interval
+        self._inbox = Inbox(self._queue, interval) if interval > 1 else None
+        # An inbox is false while it is empty.
+        self.waiting: WaitingQueue = self._queue if self._inbox is None else self._inbox
+        self.most_steps = UNBOUNDED_STEPS
         self.may_overtake = False
         self.decodes_pause = False
         self._limits = limits
@@ -57,8 +65,10 @@ class SglangScheduler(SglangRunning):
 
     def _form(self, now_s: float, *, is_second_try: bool = False) -> bool:
         self._drop_trailing()
+        if self._inbox is not None:
+            self._receive(self._inbox)
         self._end_batch()
-        can_try = bool(self.waiting) and not self._is_full
+        can_try = bool(self._queue) and not self._is_full
         if (can_try or self._chunked is not None) and self._form_prefill(now_s):
             return False
         if self.loaded:
@@ -66,12 +76,18 @@ class SglangScheduler(SglangRunning):
         is_single = self._form_decode()
         is_single = self._trail() or is_single
         if self.decoding.width:
-            return is_single or (bool(self.waiting) and not self._is_full)
-        if self.waiting and not is_second_try:
+            return is_single or (bool(self._queue) and not self._is_full)
+        if self._queue and not is_second_try:
             # All that ran have ended. A step of nobody takes no time.
             return self._form(now_s, is_second_try=True)
         self._estimate.restart(None, self.decoding.steps)
         return False
+
+    def _receive(self, inbox: Inbox) -> None:
+        """Looks at who has arrived: after prefill, when nothing runs, else now and then."""
+        step = self._log.num_steps
+        inbox.receive(step, at_once=bool(self.chunks) or not self.running)
+        self.most_steps = inbox.most_steps(step)
 
     def _end_batch(self) -> None:
         """Caches what the last step's chunks computed; those whose prompts are done decode now."""
@@ -113,7 +129,7 @@ class SglangScheduler(SglangRunning):
         self._kept_back = self.decoding.blocks_for_step() if is_mixed else 0
         if self._kept_back > self.kv.free_blocks:
             return False
-        self._waiting_order.sort(self.waiting)
+        self._waiting_order.sort(self._queue)
         budget = self._budget()
         if chunked is None or self._continue(chunked, budget):
             self._admit(budget, slots, now_s)
@@ -168,11 +184,11 @@ class SglangScheduler(SglangRunning):
     def _admit(self, budget: PrefillBudget, slots: int, now_s: float) -> None:
         """Lets waiting requests in, in order, until one does not fit."""
         may_go_on = True
-        while may_go_on and self.waiting:
+        while may_go_on and self._queue:
             if len(self.chunks) >= slots:
                 self._is_full = True
                 return
-            may_go_on = self._try(self.waiting[0], budget, now_s)
+            may_go_on = self._try(self._queue[0], budget, now_s)
 
     def _try(self, seq: Sequence, budget: PrefillBudget, now_s: float) -> bool:
         """Lets the first request in if it fits; returns whether the next may be tried."""
@@ -192,7 +208,7 @@ class SglangScheduler(SglangRunning):
             return False
         if not chunk:
             return False
-        self.waiting.popleft()
+        self._queue.popleft()
         self._enter(seq, node, num_units, num_blocks, now_s)
         self.chunks.append((seq, chunk))
         if chunk < rest:

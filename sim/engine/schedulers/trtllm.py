@@ -12,6 +12,8 @@ each and the differences that remain):
   shorter one behind it may still fit.
 - All blocks of a prompt are taken with its first chunk. They can be found by others once the
   whole prompt is computed; a request whose next block another one is computing waits for it.
+- While others generate, prompts may be held back for a few steps: to share one
+  (``batch_wait_timeout_iters``), or to run beside those of other ranks (``held_steps``).
 - Of a prompt that is cached whole only the last token is computed, in a copy of the last block.
 """
 
@@ -20,6 +22,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from dynosim.sim.engine.batch_wait import BatchWait
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep, hand_over
@@ -59,12 +63,15 @@ class TrtllmScheduler(StepByStep):
         "_slots_ahead",
         "_unit_tokens",
         "_unpledged",
+        "_wait",
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_steps",
         "kv",
         "loaded",
         "may_overtake",
+        "most_steps",
         "num_preemptions",
         "prefilling",
         "running",
@@ -81,6 +88,8 @@ class TrtllmScheduler(StepByStep):
         self.waiting: deque[Sequence] = deque()
         self.loaded: deque[Sequence] = deque()
         self.may_overtake = False
+        self.most_steps = UNBOUNDED_STEPS
+        self.held_steps = 0
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
@@ -95,6 +104,8 @@ class TrtllmScheduler(StepByStep):
         most = limits.max_num_batched_tokens // self._query_tokens
         self._max_seqs = min(limits.max_num_seqs, most)
         self._chunk_unit = min(limits.block_size, limits.max_num_batched_tokens)
+        least = limits.batch_wait_max_tokens_ratio * limits.max_num_batched_tokens
+        self._wait = BatchWait(limits.batch_wait_timeout_iters, least)
         # Blocks that are free and that no running request may still need: constant while all
         # generate.
         self._unpledged = kv.num_blocks
@@ -119,7 +130,12 @@ class TrtllmScheduler(StepByStep):
             self._pause(self._victim())
             blocks = decoding.blocks_for_step()
         kv.take(blocks)
-        budget = self._limits.max_num_batched_tokens - decoding.size * self._query_tokens
+        budget = self._budget()
+        self.most_steps = self._steps_to_hold(budget) or UNBOUNDED_STEPS
+        if self.most_steps < UNBOUNDED_STEPS:
+            # Who arrives now may make the batch large enough.
+            self.may_overtake = True
+            return paused
         if self.prefilling:
             budget = self._continue_prompts(budget)
         if self.waiting and not paused:
@@ -128,6 +144,41 @@ class TrtllmScheduler(StepByStep):
             self._store_prompts(computed)
             return paused or bool(self.waiting)
         return paused
+
+    def _budget(self) -> int:
+        return self._limits.max_num_batched_tokens - self.decoding.size * self._query_tokens
+
+    def _steps_to_hold(self, budget: int) -> int:
+        """Returns for how many steps prompts that could run are held back; 0: they are not."""
+        if self.held_steps:
+            return self.held_steps
+        if not self._wait.is_on or not self.decoding.size:
+            return 0
+        tokens = self._ready_tokens(budget)
+        if not tokens:
+            return 0
+        decodes = self.decoding.size * self._query_tokens
+        return self._wait.steps_to_wait(self._log.num_steps, tokens + decodes)
+
+    def has_prompt(self) -> bool:
+        """Whether a prompt could run in the next step."""
+        return self._ready_tokens(self._budget()) > 0
+
+    def _ready_tokens(self, budget: int) -> int:
+        """Returns the tokens of the prompts that could run in a step, with what is cached."""
+        tokens = sum(seq.target for seq in self.prefilling)
+        slots = self._max_seqs - len(self.running)
+        blocks = self._available()
+        for seq in self.waiting:
+            prefix = self._prefix(seq, self._num_cached(seq))
+            blocks -= self._blocks_wanted(seq, prefix)
+            chunk = self._chunk(seq.target - prefix.tokens, budget)
+            if slots <= 0 or blocks < 0 or not chunk:
+                break
+            slots -= 1
+            budget -= chunk
+            tokens += seq.target
+        return tokens
 
     def _continue_prompts(self, budget: int) -> int:
         """Gives prompts in progress their next chunks; returns the budget left."""

@@ -21,6 +21,7 @@ from collections import deque
 from itertools import filterfalse, islice
 from operator import attrgetter
 
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
@@ -60,6 +61,7 @@ class VllmScheduler:
         "kv",
         "loaded",
         "may_overtake",
+        "most_steps",
         "num_preemptions",
         "prefilling",
         "running",
@@ -76,6 +78,7 @@ class VllmScheduler:
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
+        self.most_steps = UNBOUNDED_STEPS
         self._is_priority = self.may_overtake = limits.scheduling_policy == "priority"
         self.waiting: deque[Sequence] | PriorityQueue = (
             PriorityQueue() if self._is_priority else deque()
