@@ -46,8 +46,8 @@ size to the next step up or down, they do not come back."""
 
 BUMP_RATIO = 1.5
 """The same for GEMMs, where a few neighbours may share the hiccup. Where kernels are really
-switched the slower stretch is longer, or less above what follows (1.39: TensorRT-LLM's fp8_block at 129-256
-tokens)."""
+switched the slower stretch is longer, or less above what follows (1.39: TensorRT-LLM's fp8_block
+at 129-256 tokens)."""
 
 PLAIN = "bfloat16"
 FEW_TOKENS = 64
