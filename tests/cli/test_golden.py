@@ -30,6 +30,7 @@ COMMANDS = {
     "--trace TRACE --goodput ttft:500 tpot:50",
     "simulate_closed_loop": f"simulate --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 "
     "--osl 128 --max-concurrency 16 --num-prompts 100",
+    "simulate_two_pools": "simulate DISAGGREGATED --calibration none",
     "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
     "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
 }
@@ -39,7 +40,9 @@ COMMANDS = {
 def test_output_is_as_committed(name: str, dynosim: Callable[..., Any], checkout: Path) -> None:
     trace = str(checkout / "examples" / "traces" / "chat_mooncake.jsonl")
     measured = str(checkout / "tests" / "cli" / "measured")
-    answer = dynosim(*COMMANDS[name].replace("TRACE", trace).replace("MEASURED", measured).split())
+    pools = str(checkout / "examples" / "disaggregation" / "deployment.yaml")
+    words = COMMANDS[name].replace("TRACE", trace).replace("MEASURED", measured)
+    answer = dynosim(*words.replace("DISAGGREGATED", pools).split())
     assert answer.code == 0, answer.err
     text = answer.out + (f"--- stderr\n{answer.err}" if answer.err else "")
     file = GOLDEN / f"{name}.txt"
