@@ -19,6 +19,7 @@ from dynosim.search.field_type import shown
 from dynosim.search.identity import space_sha256
 from dynosim.search.ledger import Ledger
 from dynosim.search.outcome import Evaluator, Screen, Task
+from dynosim.search.outcome_cache import OutcomeCache
 from dynosim.search.outputs import TableFormat, check_table_format, write_outputs
 from dynosim.search.owner import Owner
 from dynosim.search.plan import Estimator, make_proposer, plan_search
@@ -45,6 +46,7 @@ def search(
     resume: bool = False,
     overwrite: bool = False,
     table_format: TableFormat = "csv",
+    cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     evaluator: Evaluator | None = None,
     screen: Screen | None = None,
@@ -63,7 +65,8 @@ def search(
     With ``output_dir`` the files of :mod:`dynosim.search.outputs` are written there, also after
     Ctrl-C; ``resume`` continues a run from its journal, ``overwrite`` replaces it. UserError
     where the folder holds a run and neither is given. More than one worker needs a script's call
-    to stand under ``if __name__ == "__main__":``. Of an ``evaluator`` of one's own nothing is known
+    to stand under ``if __name__ == "__main__":``. ``cache_dir`` keeps outcomes from one search to the
+    next (:class:`dynosim.search.outcome_cache.OutcomeCache`). Of an ``evaluator`` of one's own nothing is known
     beforehand, unless an ``estimator`` comes with it.
     """
     begin_s = time.monotonic()
@@ -82,9 +85,8 @@ def search(
             stack.enter_context(folder)
         ledger = _ledger(folder, settled, load)
         plan = plan_search(settled, screen, estimator)
-        executor = _executor(
-            evaluator, make_task(settled, load), min(count, max(1, plan.simulations))
-        )
+        task = make_task(settled, load)
+        executor = _executor(evaluator, task, min(count, max(1, plan.simulations)))
         stack.callback(executor.close, at_once=True)
         reporter = stack.enter_context(progress or Silent())
         reporter.begin(settled, plan.simulations)
@@ -94,6 +96,7 @@ def search(
             screen=screen,
             executor=executor,
             ledger=ledger,
+            cache=None if cache_dir is None else OutcomeCache(Path(cache_dir), evaluator, task),
             deadline_s=None if timeout_s is None else begin_s + timeout_s,
             on_trial=reporter.update,
         )
