@@ -15,10 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frontier_truth import Truth, find_truth, request_seconds
-from rivals import CoordinateDescent, GeneticSearch, RandomSearch
-
-from dynosim.search.defaults import estimator_of, memory_screen
+from dynosim.search.defaults import estimator_of, full_screen
 from dynosim.search.executor import SerialExecutor
 from dynosim.search.owner import Owner
 from dynosim.search.plan import plan_search
@@ -27,6 +24,8 @@ from dynosim.search.screened import ScreenedProposer
 from dynosim.search.space import load_space
 from dynosim.search.study import load_workload, make_task
 from dynosim.search.trial import Trial
+from frontier_truth import Truth, find_truth, request_seconds
+from rivals import CoordinateDescent, GeneticSearch, RandomSearch
 
 SPACES = Path(__file__).resolve().parent / "spaces"
 BUDGETS = (0.01, 0.02, 0.03, 0.05)
@@ -59,7 +58,7 @@ def own(truth: Truth, make: Callable[[int], Proposer]) -> Method:
     """Returns a method that runs as ``dynosim search`` does, by generations."""
     space = replace(truth.space, n_trials=_most_simulations(truth))
     load = load_workload(space)
-    screen = memory_screen(load, space.max_gpus)
+    screen = full_screen(space, load)
 
     def method(seed: int) -> Iterator[Trial]:
         task = make_task(space, load)
@@ -94,7 +93,7 @@ def methods(truth: Truth) -> dict[str, Method]:
     space = truth.space
     load = load_workload(space)
     plan = plan_search(
-        replace(space, n_trials=1), memory_screen(load, space.max_gpus), estimator_of(space, load)
+        replace(space, n_trials=1), full_screen(space, load), estimator_of(space, load)
     )
     found = plan.screening
     assert found is not None

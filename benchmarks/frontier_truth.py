@@ -88,8 +88,6 @@ def request_seconds(trial: Trial) -> float:
 
 def find_truth(space: SearchSpace, cache_dir: Path, workers: int) -> Truth:
     """Returns the truth of a space; what ``cache_dir`` has is not simulated again."""
-    result: SearchResult = search(
-        space, n_trials=space.size, workers=workers, cache_dir=cache_dir
-    )
+    result: SearchResult = search(space, n_trials=space.size, workers=workers, cache_dir=cache_dir)
     assert result.mode == "exhaustive"
     return Truth(space, result.trials)

@@ -1,4 +1,4 @@
-"""Candidates that need no simulation: over budget, unknown, or refused by the memory model."""
+"""Candidates that need no simulation: unknown, or refused by the memory model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dynosim.sim.simulate import resolve_for
 from dynosim.sim.workload.columns import Workload
 
 
-def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
-    """Returns the screen of a search: GPU budget first, then names, then the memory model."""
+def screen_for(workload: Workload) -> Screen:
+    """Returns the screen that asks names, then the memory model."""
 
     @lru_cache(maxsize=1 << 16)
     def refusal(deployment: Deployment) -> Outcome | None:
@@ -28,9 +28,6 @@ def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
         return None if plan.feasible else _refusal(engine, plan)
 
     def screen(deployment: Deployment) -> Outcome | None:
-        if max_gpus is not None and deployment.num_gpus > max_gpus:
-            detail = f"{deployment.num_gpus} GPUs, budget {max_gpus}"
-            return Outcome(reason="over_gpu_budget", detail=detail)
         # One replica's memory is every replica's, whatever the router.
         return refusal(replace(deployment, replicas=1, router=Deployment.router))
 

@@ -10,7 +10,10 @@ from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload
 
 Reason = Literal[
+    "requirement",
     "over_gpu_budget",
+    "over_usd_budget",
+    "over_watt_budget",
     "unsupported",
     "tp_does_not_divide_heads",
     "oom",
@@ -18,10 +21,11 @@ Reason = Literal[
     "unstable_queue",
     "refuses_requests",
     "slo",
+    "constraint",
     "undefined_metric",
     "error",
 ]
-"""Why a trial is infeasible. The first five are known before any simulation."""
+"""Why a trial is infeasible. Those before ``unstable_queue`` are known before any simulation."""
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 

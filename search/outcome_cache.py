@@ -72,9 +72,7 @@ class OutcomeCache:
         except OSError as error:
             self._can_write = False
             partial.unlink(missing_ok=True)
-            warnings.warn(
-                f"cache {self._folder}: {error.strerror}; no more is kept", stacklevel=2
-            )
+            warnings.warn(f"cache {self._folder}: {error.strerror}; no more is kept", stacklevel=2)
 
     def _path(self, deployment: Deployment) -> Path:
         name = _digest(self._scope, *_deployment_key(deployment, self._task))

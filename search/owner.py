@@ -144,7 +144,7 @@ class Owner:
             candidate.deployment,
             outcome,
             self.space.objectives,
-            self.space.slos,
+            self.space.limits,
         )
         with uninterrupted():
             if self.ledger is not None and trial.deployment not in self.ledger.outcomes:

@@ -149,6 +149,8 @@ def summary_lines(result: SearchResult) -> list[str]:
         lines.append(f"infeasible: {counts}")
     if result.space.slos:
         lines.append(f"SLO: {', '.join(map(str, result.space.slos))}")
+    if result.space.bounds:
+        lines.append(f"constraints: {', '.join(map(str, result.space.bounds))}")
     lines.extend(_timing_lines(result))
     if not result.frontier:
         lines.append("no candidate is feasible: nothing to choose from")

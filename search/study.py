@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.search.defaults import estimator_of, memory_screen, simulator
+from dynosim.search.defaults import estimator_of, full_screen, same_simulation, simulator
 from dynosim.search.executor import Executor, PoolExecutor, SerialExecutor
 from dynosim.search.field_type import shown
 from dynosim.search.identity import space_sha256
@@ -65,9 +65,9 @@ def search(
     With ``output_dir`` the files of :mod:`dynosim.search.outputs` are written there, also after
     Ctrl-C; ``resume`` continues a run from its journal, ``overwrite`` replaces it. UserError
     where the folder holds a run and neither is given. More than one worker needs a script's call
-    to stand under ``if __name__ == "__main__":``. ``cache_dir`` keeps outcomes from one search to the
-    next (:class:`dynosim.search.outcome_cache.OutcomeCache`). Of an ``evaluator`` of one's own nothing is known
-    beforehand, unless an ``estimator`` comes with it.
+    to stand under ``if __name__ == "__main__":``. ``cache_dir`` keeps outcomes from one search to
+    the next (:class:`dynosim.search.outcome_cache.OutcomeCache`). Of an ``evaluator`` of one's own
+    nothing is known beforehand, unless an ``estimator`` comes with it.
     """
     begin_s = time.monotonic()
     settled = settle(space, n_trials=n_trials, seed=seed)
@@ -75,16 +75,17 @@ def search(
     _check_timeout(timeout_s)
     check_table_format(table_format)
     load = load_workload(settled, workload)
+    twin_of = same_simulation(load) if evaluator is None else None
     if evaluator is None and estimator is None:
         estimator = estimator_of(settled, load)
-    evaluator, screen = evaluator or simulator(), screen or memory_screen(load, settled.max_gpus)
+    evaluator, screen = evaluator or simulator(), full_screen(settled, load, screen)
     with contextlib.ExitStack() as stack:
         folder = None
         if output_dir is not None:
             folder = RunFolder(Path(output_dir), resume=resume, overwrite=overwrite)
             stack.enter_context(folder)
         ledger = _ledger(folder, settled, load)
-        plan = plan_search(settled, screen, estimator)
+        plan = plan_search(settled, screen, estimator, twin_of)
         task = make_task(settled, load)
         executor = _executor(evaluator, task, min(count, max(1, plan.simulations)))
         stack.callback(executor.close, at_once=True)

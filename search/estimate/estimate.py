@@ -12,6 +12,7 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.power import mean_watts
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.search.estimate.engine_curve import decode_curve, engine_curve
@@ -132,6 +133,9 @@ def _metrics(
     gaps = max(load.output_tokens - 1.0, 0.0)
     usd_hour = engine.gpu.cloud_price_usd_hour
     price = np.nan if usd_hour is None else usd_hour
+    # Mean requests in an engine; as if their number were Poisson it is idle where there is none.
+    present = state.rate_req_s * (mean_ttft_s + gaps * state.tpot_s)
+    watts = mean_watts(engine.gpu, num_gpus, -np.expm1(-present))
     latencies_s = {
         "ttft": (mean_ttft_s, p99_ttft_s),
         "queue": (state.mean_wait_s, state.p99_wait_s),
@@ -149,6 +153,8 @@ def _metrics(
         "output_tok_s_per_user": 1.0 / state.tpot_s,
         "usd_per_hour": price * num_gpus,
         "usd_per_million_output_tokens": price * num_gpus / (output_tok_s * 3600.0) * 1e6,
+        "mean_watts": watts,
+        "joules_per_output_token": watts / output_tok_s,
         "num_gpus": num_gpus,
         "quality": np.full(len(num_gpus), quality_of(engine.model)),
         "duration": load.num_requests / rate,

@@ -64,6 +64,12 @@ DryRun = Annotated[
         negative=(), show_default=False, help="Say what would be searched and how long it may take."
     ),
 ]
+Cache = Annotated[
+    Path | None,
+    Parameter(
+        metavar="DIR", help="Keep outcomes here, and simulate nothing twice from search to search."
+    ),
+]
 Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
 
 
@@ -79,6 +85,7 @@ def search_command(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
     table_format: Format = "csv",
+    cache: Cache = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
@@ -96,6 +103,7 @@ def search_command(
         resume=resume,
         overwrite=overwrite,
         table_format=table_format,
+        cache_dir=cache,
         progress=Silent() if quiet else Bar(),
     )
     print_result(result, _console())
