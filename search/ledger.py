@@ -96,6 +96,28 @@ class Ledger:
         self.outcomes[trial.deployment] = outcome
 
 
+def read_trials(path: Path) -> list[tuple[int, Deployment, Outcome]]:
+    """Returns number, deployment and outcome of each trial of a journal, by number.
+
+    Nothing is written, also where another process is searching. UserError where it does not read.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    if not path.is_file():
+        raise UserError("no such file", where=str(path))
+    try:
+        with quiet_optuna():
+            storage = JournalStorage(JournalFileBackend(str(path)))
+            study = optuna.load_study(study_name=STUDY_NAME, storage=storage)
+            found = study.get_trials(deepcopy=False)
+    except (KeyError, ValueError) as error:
+        raise UserError(f"holds no study ({error})", where=str(path)) from None
+    rows = [(int(trial.user_attrs["number"]), *_read(trial)) for trial in found]
+    return sorted(rows, key=lambda row: row[0])
+
+
 def _state(trial: Trial, has_values: bool) -> Any:
     from optuna.trial import TrialState
 

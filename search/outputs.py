@@ -142,7 +142,11 @@ def _run(result: SearchResult) -> dict[str, Any]:
     simulated = sum(t.is_simulated for t in result.trials)
     return {
         "command": sys.argv,
-        "trace": result.space.workload.trace,
+        "files": {
+            name: str(Path(value).resolve())
+            for name in FILE_FIELDS
+            if (value := getattr(result.space.workload, name)) is not None
+        },
         "workers": result.workers,
         "wall_s": round(result.wall_s, 3),
         "simulated": simulated,

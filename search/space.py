@@ -116,6 +116,17 @@ class SearchSpace:
         values = {d.name: d.values[i] for d, i in zip(self.dimensions, at, strict=True)}
         return self._settled(values)[0] if self.conditions else Deployment(**values)
 
+    def index_of(self, deployment: Deployment) -> int:
+        """Returns the normal flat index of one of the candidates.
+
+        A field whose condition does not hold has a default that need not be among its values.
+        """
+        at = [
+            d.values.index(value) if (value := getattr(deployment, d.name)) in d.values else 0
+            for d in self.dimensions
+        ]
+        return self.normal(self.grid.index(at))
+
     def normal(self, index: int) -> int:
         """Returns the first flat index of the same deployment.
 

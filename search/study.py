@@ -24,7 +24,7 @@ from dynosim.search.outputs import TableFormat, check_table_format, write_output
 from dynosim.search.owner import Owner
 from dynosim.search.plan import Estimator, make_proposer, plan_search
 from dynosim.search.progress import Progress, Silent
-from dynosim.search.result import SearchResult
+from dynosim.search.result import SearchResult, as_it_is
 from dynosim.search.run_folder import RunFolder
 from dynosim.search.slo import goodput_limits
 from dynosim.search.space import SearchSpace, load_space, parse_space
@@ -111,6 +111,8 @@ def search(
             wall_s=time.monotonic() - begin_s,
             simulated_here=owner.simulated_here,
             output_dir=None if folder is None else folder.path,
+            screening=plan.screening,
+            spelled=twin_of or as_it_is,
         )
         if folder is not None:
             write_outputs(
