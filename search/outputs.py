@@ -128,6 +128,11 @@ def manifest(result: SearchResult, workload: Workload) -> dict[str, Any]:
         "knee": result.knee and result.knee.number,
         "cheapest": result.cheapest and result.cheapest.number,
         "hypervolume": result.hypervolume,
+        "hypervolume_gains": [
+            [gain.simulations, gain.trial, gain.hypervolume] for gain in result.convergence.gains
+        ],
+        "importances": {item.metric: dict(item.shares) for item in result.importances},
+        **({"non_dominated_shares": result.shares_best} if result.shares_best else {}),
         "hypervolume_reference": list(reference_point(result.trials, objectives)),
     }
 

@@ -84,7 +84,8 @@ def frontier_table(result: SearchResult) -> Table:
         is_text = isinstance(getattr(shown[0].deployment, name), str) if shown else True
         heading = SHORT_FIELDS.get(name, name.replace("_", " "))
         table.add_column(heading, justify="left" if is_text else "right")
-    for name in ("GPUs", *map(_heading, metrics)):
+    shares = ("best in",) if result.shares_best else ()
+    for name in ("GPUs", *map(_heading, metrics), *shares):
         table.add_column(name, justify="right")
     table.add_column("")
     for trial in shown:
@@ -120,6 +121,7 @@ def _cells(
         *("default" if value is None else str(value) for value in fields),
         str(d.num_gpus),
         *(_figure(trial.metrics.get(name)) for name in metrics),
+        *([_share(result.shares_best.get(trial.number))] if result.shares_best else []),
         _mark_text(result, trial),
     ]
 
@@ -128,6 +130,10 @@ def _figure(value: float | None) -> str:
     if value is None or value != value:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
 
 
 def _mark_text(result: SearchResult, trial: Trial) -> str:

@@ -49,6 +49,7 @@ def load_run(folder: str | Path) -> SavedRun:
         mode=manifest["mode"],
         ending=manifest["ending"],
         output_dir=path,
+        shares_best={int(k): v for k, v in manifest.get("non_dominated_shares", {}).items()},
     )
     load = _workload(space, manifest["workload"]["sha256"])
     if load is None:

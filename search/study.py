@@ -24,6 +24,7 @@ from dynosim.search.outputs import TableFormat, check_table_format, write_output
 from dynosim.search.owner import Owner
 from dynosim.search.plan import Estimator, make_proposer, plan_search
 from dynosim.search.progress import Progress, Silent
+from dynosim.search.replicates import Start, neighbourhood, redrawn, shares_best
 from dynosim.search.result import SearchResult, as_it_is
 from dynosim.search.run_folder import RunFolder
 from dynosim.search.slo import goodput_limits
@@ -47,6 +48,7 @@ def search(
     overwrite: bool = False,
     table_format: TableFormat = "csv",
     cache_dir: str | Path | None = None,
+    replicates: int = 1,
     progress: Progress | None = None,
     evaluator: Evaluator | None = None,
     screen: Screen | None = None,
@@ -66,7 +68,9 @@ def search(
     Ctrl-C; ``resume`` continues a run from its journal, ``overwrite`` replaces it. UserError
     where the folder holds a run and neither is given. More than one worker needs a script's call
     to stand under ``if __name__ == "__main__":``. ``cache_dir`` keeps outcomes from one search to
-    the next (:class:`dynosim.search.outcome_cache.OutcomeCache`). Of an ``evaluator`` of one's own
+    the next (:class:`dynosim.search.outcome_cache.OutcomeCache`). With ``replicates`` the frontier
+    and what is close to it are simulated on so many draws of the workload
+    (:mod:`dynosim.search.replicates`). Of an ``evaluator`` of one's own
     nothing is known beforehand, unless an ``estimator`` comes with it.
     """
     begin_s = time.monotonic()
@@ -74,6 +78,8 @@ def search(
     count = _worker_count(workers)
     _check_timeout(timeout_s)
     check_table_format(table_format)
+    if _whole(replicates, "replicates", 1) > 1:
+        redrawn(settled, 1)
     load = load_workload(settled, workload)
     twin_of = same_simulation(load) if evaluator is None else None
     if evaluator is None and estimator is None:
@@ -87,7 +93,8 @@ def search(
         ledger = _ledger(folder, settled, load)
         plan = plan_search(settled, screen, estimator, twin_of)
         task = make_task(settled, load)
-        executor = _executor(evaluator, task, min(count, max(1, plan.simulations)))
+        start = _starter(evaluator, min(count, max(1, plan.simulations)), cache_dir)
+        executor, cache = start(task)
         stack.callback(executor.close, at_once=True)
         reporter = stack.enter_context(progress or Silent())
         reporter.begin(settled, plan.simulations)
@@ -97,7 +104,7 @@ def search(
             screen=screen,
             executor=executor,
             ledger=ledger,
-            cache=None if cache_dir is None else OutcomeCache(Path(cache_dir), evaluator, task),
+            cache=cache,
             deadline_s=None if timeout_s is None else begin_s + timeout_s,
             on_trial=reporter.update,
         )
@@ -114,6 +121,10 @@ def search(
             screening=plan.screening,
             spelled=twin_of or as_it_is,
         )
+        if replicates > 1 and ending == "finished":
+            rivals = neighbourhood(result.frontier, result.trials, settled)
+            shares = shares_best(rivals, settled, task, replicates, start)
+            result = replace(result, shares_best=shares, wall_s=time.monotonic() - begin_s)
         if folder is not None:
             write_outputs(
                 folder,
@@ -184,6 +195,14 @@ def _executor(evaluator: Evaluator, task: Task, workers: int) -> Executor:
     if workers == 1:
         return SerialExecutor(evaluator, task)
     return PoolExecutor(evaluator, task, workers)
+
+
+def _starter(evaluator: Evaluator, workers: int, cache_dir: str | Path | None) -> Start:
+    def start(task: Task) -> tuple[Executor, OutcomeCache | None]:
+        cache = None if cache_dir is None else OutcomeCache(Path(cache_dir), evaluator, task)
+        return _executor(evaluator, task, workers), cache
+
+    return start
 
 
 def _ledger(folder: RunFolder | None, space: SearchSpace, workload: Workload) -> Ledger | None:

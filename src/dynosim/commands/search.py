@@ -70,6 +70,13 @@ Cache = Annotated[
         metavar="DIR", help="Keep outcomes here, and simulate nothing twice from search to search."
     ),
 ]
+Replicates = Annotated[
+    int,
+    Parameter(
+        metavar="INT",
+        help="Draws of the workload on which to simulate the frontier and what is close to it.",
+    ),
+]
 Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
 
 
@@ -86,6 +93,7 @@ def search_command(
     dry_run: DryRun = False,
     table_format: Format = "csv",
     cache: Cache = None,
+    replicates: Replicates = 1,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
@@ -104,6 +112,7 @@ def search_command(
         overwrite=overwrite,
         table_format=table_format,
         cache_dir=cache,
+        replicates=replicates,
         progress=Silent() if quiet else Bar(),
     )
     print_result(result, _console())
