@@ -36,13 +36,15 @@ class Task:
 
     ``goodput_ms`` are limits per request, in ms by kind (``ttft``, ``tpot``, …). A deployment may
     refuse ``max_refused`` requests as longer than its ``max_model_len``: as many as every
-    candidate of the space must.
+    candidate of the space must. A candidate that takes longer than ``timeout_s`` seconds of wall
+    time has failed (None: it may take any).
     """
 
     workload: Workload
     seed: int = 0
     max_refused: int = 0
     goodput_ms: Mapping[str, float] = field(default_factory=dict)
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

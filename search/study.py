@@ -49,6 +49,7 @@ def search(
     table_format: TableFormat = "csv",
     cache_dir: str | Path | None = None,
     replicates: int = 1,
+    candidate_timeout_s: float | None = None,
     progress: Progress | None = None,
     evaluator: Evaluator | None = None,
     screen: Screen | None = None,
@@ -70,13 +71,15 @@ def search(
     to stand under ``if __name__ == "__main__":``. ``cache_dir`` keeps outcomes from one search to
     the next (:class:`dynosim.search.outcome_cache.OutcomeCache`). With ``replicates`` the frontier
     and what is close to it are simulated on so many draws of the workload
-    (:mod:`dynosim.search.replicates`). Of an ``evaluator`` of one's own
+    (:mod:`dynosim.search.replicates`). A candidate that raises, or takes longer than
+    ``candidate_timeout_s``, is a failed trial with its traceback. Of an ``evaluator`` of one's own
     nothing is known beforehand, unless an ``estimator`` comes with it.
     """
     begin_s = time.monotonic()
     settled = settle(space, n_trials=n_trials, seed=seed)
     count = _worker_count(workers)
-    _check_timeout(timeout_s)
+    _check_timeout(timeout_s, "timeout")
+    _check_timeout(candidate_timeout_s, "candidate_timeout")
     check_table_format(table_format)
     if _whole(replicates, "replicates", 1) > 1:
         redrawn(settled, 1)
@@ -92,7 +95,7 @@ def search(
             stack.enter_context(folder)
         ledger = _ledger(folder, settled, load)
         plan = plan_search(settled, screen, estimator, twin_of)
-        task = make_task(settled, load)
+        task = replace(make_task(settled, load), timeout_s=candidate_timeout_s)
         start = _starter(evaluator, min(count, max(1, plan.simulations)), cache_dir)
         executor, cache = start(task)
         stack.callback(executor.close, at_once=True)
@@ -168,9 +171,9 @@ def _worker_count(workers: int | None) -> int:
     return _whole(workers, "workers", 1)
 
 
-def _check_timeout(timeout_s: float | None) -> None:
+def _check_timeout(timeout_s: float | None, name: str) -> None:
     if timeout_s is not None and not timeout_s > 0:
-        raise UserError(f"found {shown(timeout_s)}", where="timeout", hint="allowed: seconds > 0")
+        raise UserError(f"found {shown(timeout_s)}", where=name, hint="allowed: seconds > 0")
 
 
 def make_task(space: SearchSpace, workload: Workload) -> Task:

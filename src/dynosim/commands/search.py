@@ -77,6 +77,10 @@ Replicates = Annotated[
         help="Draws of the workload on which to simulate the frontier and what is close to it.",
     ),
 ]
+CandidateTimeout = Annotated[
+    float | None,
+    Parameter(metavar="SECONDS", help="Longest that one candidate may take; beyond it has failed."),
+]
 Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
 
 
@@ -94,6 +98,7 @@ def search_command(
     table_format: Format = "csv",
     cache: Cache = None,
     replicates: Replicates = 1,
+    candidate_timeout: CandidateTimeout = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
@@ -113,6 +118,7 @@ def search_command(
         table_format=table_format,
         cache_dir=cache,
         replicates=replicates,
+        candidate_timeout_s=candidate_timeout,
         progress=Silent() if quiet else Bar(),
     )
     print_result(result, _console())
