@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dynosim.search.canonical import canonical
+from dynosim.search.canonical import canonical, same_simulation
 from dynosim.search.outcome import Evaluator, Screen
 from dynosim.search.rules import rules_screen
 from dynosim.search.space import SearchSpace
@@ -14,7 +14,7 @@ from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload
 
 if TYPE_CHECKING:
-    from dynosim.search.plan import Estimator
+    from dynosim.search.plan import Estimator, Twin
 
 
 def simulator() -> Evaluator:
@@ -33,8 +33,13 @@ def full_screen(space: SearchSpace, workload: Workload, screen: Screen | None = 
     return lambda deployment: rules(deployment) or then(deployment)
 
 
-def same_simulation(workload: Workload) -> Callable[[Deployment], Deployment]:
+def twin_finder(workload: Workload) -> Twin:
     """Returns what tells which deployments the simulator cannot tell apart."""
+    return same_simulation(workload)
+
+
+def speller(workload: Workload) -> Callable[[Deployment], Deployment]:
+    """Returns what spells the defaults of a deployment out."""
     return partial(canonical, workload=workload)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.memory.rules import violated_rule
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.search.canonical import one_replica
 from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import resolve_for
@@ -29,7 +29,7 @@ def screen_for(workload: Workload) -> Screen:
 
     def screen(deployment: Deployment) -> Outcome | None:
         # One replica's memory is every replica's, whatever the router.
-        return refusal(replace(deployment, replicas=1, router=Deployment.router))
+        return refusal(one_replica(deployment))
 
     return screen
 

@@ -34,8 +34,7 @@ class Landscape:
     @property
     def coordinates(self) -> IntArray:
         """Grid coordinates, shape (candidates, fields)."""
-        rows = [self.space.grid.coordinates(int(i)) for i in self.indices]
-        return np.array(rows, dtype=np.int64).reshape(len(rows), len(self.space.dimensions))
+        return self.space.grid.coordinates_of(self.indices)
 
 
 def landscape(

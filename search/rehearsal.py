@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynosim.search.defaults import estimator_of, full_screen, same_simulation, simulator
+from dynosim.search.defaults import estimator_of, full_screen, simulator, twin_finder
 from dynosim.search.outcome import Evaluator, Screen
 from dynosim.search.plan import Plan, plan_search
 from dynosim.search.space import SearchSpace
@@ -75,7 +75,7 @@ def dry_run(
         space,
         screen,
         estimator_of(space, load) if is_ours else None,
-        same_simulation(load) if is_ours else None,
+        twin_finder(load) if is_ours else None,
     )
     return DryRun(
         space=space,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.search.defaults import estimator_of, full_screen, same_simulation
+from dynosim.search.defaults import estimator_of, full_screen, speller, twin_finder
 from dynosim.search.identity import workload_sha256
 from dynosim.search.ledger import read_trials
 from dynosim.search.outcome import Screen
@@ -54,10 +54,10 @@ def load_run(folder: str | Path) -> SavedRun:
     load = _workload(space, manifest["workload"]["sha256"])
     if load is None:
         return SavedRun(result, rules_screen(space.budget, space.requirements, space.bounds))
-    screen, spelled = full_screen(space, load), same_simulation(load)
+    screen, spelled = full_screen(space, load), speller(load)
     screening = None
     if result.mode == "screened":
-        screening = plan_search(space, screen, estimator_of(space, load), spelled).screening
+        screening = plan_search(space, screen, estimator_of(space, load), twin_finder(load)).screening
     return SavedRun(replace(result, screening=screening, spelled=spelled), screen)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.search.defaults import estimator_of, full_screen, same_simulation, simulator
+from dynosim.search.defaults import estimator_of, full_screen, simulator, speller, twin_finder
 from dynosim.search.executor import Executor, PoolExecutor, SerialExecutor
 from dynosim.search.field_type import shown
 from dynosim.search.identity import space_sha256
@@ -84,7 +84,8 @@ def search(
     if _whole(replicates, "replicates", 1) > 1:
         redrawn(settled, 1)
     load = load_workload(settled, workload)
-    twin_of = same_simulation(load) if evaluator is None else None
+    twin_of = twin_finder(load) if evaluator is None else None
+    spelled = speller(load) if evaluator is None else as_it_is
     if evaluator is None and estimator is None:
         estimator = estimator_of(settled, load)
     evaluator, screen = evaluator or simulator(), full_screen(settled, load, screen)
@@ -122,7 +123,7 @@ def search(
             simulated_here=owner.simulated_here,
             output_dir=None if folder is None else folder.path,
             screening=plan.screening,
-            spelled=twin_of or as_it_is,
+            spelled=spelled,
         )
         if replicates > 1 and ending == "finished":
             rivals = neighbourhood(result.frontier, result.trials, settled)

@@ -15,6 +15,7 @@ from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.power import mean_watts
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.step_timer import StepTimer
+from dynosim.search.canonical import one_replica
 from dynosim.search.estimate.engine_curve import decode_curve, engine_curve
 from dynosim.search.estimate.load import Load, summarize_load
 from dynosim.search.estimate.steady_state import SteadyState, steady_state
@@ -55,21 +56,20 @@ def estimate(deployments: Sequence[Deployment], workload: Workload) -> Estimates
     return Estimates(metrics, use)
 
 
-def _alone(deployment: Deployment) -> Deployment:
-    """Returns one replica of a deployment."""
-    return replace(deployment, replicas=1, router=Deployment.router)
-
-
 def _same_timer(deployment: Deployment) -> Deployment:
     """Returns what deployments have in common whose steps take equally long."""
-    return replace(_alone(deployment), max_num_seqs=None, max_num_batched_tokens=None)
+    timer = one_replica(deployment)
+    vars(timer).update(max_num_seqs=None, max_num_batched_tokens=None)  # Nobody else has it yet.
+    return timer
 
 
 def _group(
     deployments: Sequence[Deployment], workload: Workload, load: Load
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Returns the metrics of candidates whose engines differ in nothing but their batch limits."""
-    planned = [_planned(_alone(d), workload) for d in deployments]
+    alone = [one_replica(d) for d in deployments]
+    plans = {engine: _planned(engine, workload) for engine in dict.fromkeys(alone)}
+    planned = [plans[engine] for engine in alone]
     slots = np.array([_slots(engine, plan, load) for engine, plan in planned], dtype=np.float64)
     budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in planned])
     # Every data-parallel rank has a queue and a cache of its own.
