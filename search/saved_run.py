@@ -57,7 +57,9 @@ def load_run(folder: str | Path) -> SavedRun:
     screen, spelled = full_screen(space, load), speller(load)
     screening = None
     if result.mode == "screened":
-        screening = plan_search(space, screen, estimator_of(space, load), twin_finder(load)).screening
+        screening = plan_search(
+            space, screen, estimator_of(space, load), twin_finder(load)
+        ).screening
     return SavedRun(replace(result, screening=screening, spelled=spelled), screen)
 
 
