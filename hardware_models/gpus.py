@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dynosim.hardware_models.cards import Source, card_keys, read_card, source_of, value_of
 from dynosim.hardware_models.errors import unknown_name
+from dynosim.hardware_models.gpu_file import is_card_file, read_gpu_file
 from dynosim.hardware_models.names import fold_gpu, spellings
 
 
@@ -20,7 +22,9 @@ class Gpu:
     ``nvlink_bandwidth_bytes_s`` is None where GPUs talk over PCIe. ``tables`` names the folder
     of measured kernel tables (None: roofline only); ``tables_nearest`` that of the measured GPU
     most like this one, whose efficiencies may stand in. ``multiprocessors``, their shared memory
-    and the L2 cache are None where no model of time asks for them.
+    and the L2 cache are None where no model of time asks for them. ``nvlink_gpus`` is how many
+    GPUs one NVLink group joins where that is less than a node: a bridge joins two.
+    ``own_tables`` is a folder of tables that the user measured, asked before the shipped ones.
     """
 
     key: str
@@ -42,6 +46,14 @@ class Gpu:
     multiprocessors: int | None = None
     multiprocessor_shared_bytes: int | None = None
     l2_cache_bytes: int | None = None
+    nvlink_gpus: int | None = None
+    own_tables: str | None = None
+
+    def joins_by_nvlink(self, num_gpus: int) -> bool:
+        """Whether the GPUs of such a group, inside a node, all talk over NVLink."""
+        if self.nvlink_bandwidth_bytes_s is None:
+            return False
+        return self.nvlink_gpus is None or num_gpus <= self.nvlink_gpus
 
     def peak(self, dtype: str) -> float:
         """Returns the dense peak rate in FLOP/s; KeyError where the GPU has no such dtype."""
@@ -85,13 +97,20 @@ def _names() -> list[str]:
 def get_gpu(name: str) -> Gpu:
     """Returns the GPU that ``name`` means: its key, its driver's device name or an alias.
 
-    Case, separators and the vendor's name do not matter. Raises UserError with the nearest
-    spellings for any other name.
+    Case, separators and the vendor's name do not matter. A name that ends in ``.yaml`` is the
+    path of a card (:mod:`.gpu_file`). Raises UserError with the nearest spellings for any other
+    name.
     """
+    if is_card_file(name):
+        return _from_card(read_gpu_file(Path(name), _shipped_card))
     key = name if name in list_gpus() else _index().get(fold_gpu(name))
     if key is None:
         raise unknown_name("gpu", name, _names())
     return _from_card(read_card("gpus", key))
+
+
+def _shipped_card(name: str) -> dict[str, Any]:
+    return read_card("gpus", get_gpu(name).key)
 
 
 def _from_card(card: dict[str, Any]) -> Gpu:
@@ -107,6 +126,8 @@ def _from_card(card: dict[str, Any]) -> Gpu:
         gpus_per_node=card["gpus_per_node"],
         tables=card["tables"],
         tables_nearest=card["tables_nearest"],
+        nvlink_gpus=card.get("nvlink_gpus"),
+        own_tables=card.get("own_tables"),
         **figures,
     )
 

@@ -2,7 +2,9 @@
 
 Definitions (docs.vllm.ai, "Benchmark CLI"; they differ between tools): TTFT runs from the client's
 send to the first token; TPOT is (E2EL - TTFT) / (output tokens - 1) per request; ITL pools the gaps
-between consecutive tokens of all requests; goodput counts requests that meet every SLO.
+between consecutive tokens of all requests; goodput counts requests that meet every SLO. With
+speculative decoding a step's tokens arrive together, as one chunk of the stream: like
+``vllm bench serve``, ITL then pools the gaps between chunks, and TPOT remains the time a token.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.results import ReplicaLog, RunResult
@@ -40,6 +43,8 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     metrics |= _goodput(latency_s, slos_ms, metrics["duration"])
     metrics |= _per_user(latency_s["tpot"])
     metrics |= _engine_use(result)
+    if result.drafting is not None:
+        metrics |= _verification(result, result.drafting)
     return metrics
 
 
@@ -64,13 +69,14 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     """
     gaps = np.maximum(result.workload.output_tokens - 1, 0)
     decode_s = result.finish_s - result.first_token_s
+    ttft_s = result.first_token_s - result.sent_s
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
     return {
-        "ttft": result.first_token_s - result.sent_s,
-        "frontend": np.where(result.completed, result.frontend_s, np.nan),
-        "queue": result.scheduled_s - result.sent_s - result.frontend_s,
-        "prefill": result.first_token_s - result.scheduled_s,
+        "ttft": ttft_s,
+        "frontend": result.frontend_s,
+        "queue": result.scheduled_s - result.arrived_s,
+        "prefill": ttft_s - (result.scheduled_s - result.arrived_s) - result.frontend_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
     }
@@ -141,7 +147,7 @@ def token_gaps_s(result: RunResult) -> Progressions:
     """
     columns = []
     for log in result.replicas:
-        columns.append(_step_gaps_s(log.steps))
+        columns.append(_step_gaps_s(log.delivered))
         waits_s = _resumption_gaps_s(log)
         columns.append(np.stack([waits_s, 0 * waits_s, 0 * waits_s + 1, 0 * waits_s + 1]))
     return Progressions(*np.concatenate(columns, axis=1))
@@ -175,8 +181,8 @@ def _resumption_gaps_s(log: ReplicaLog) -> FloatArray:
     request, first, end = log.stints.T
     order = np.argsort(request, kind="stable")
     resumed = np.flatnonzero(np.diff(request[order]) == 0)
-    before = log.steps.ends_s(end[order][resumed] - 1)
-    return log.steps.ends_s(first[order][resumed + 1]) - before
+    before = log.delivered.ends_s(end[order][resumed] - 1)
+    return log.delivered.ends_s(first[order][resumed + 1]) - before
 
 
 def _goodput(
@@ -200,6 +206,24 @@ def _per_user(tpot_s: FloatArray) -> Metrics:
     if not len(tpot_s):
         return {"output_tok_s_per_user": float("nan")}
     return {"output_tok_s_per_user": 1.0 / median(tpot_s)}
+
+
+def _verification(result: RunResult, drafting: Drafting) -> Metrics:
+    """Returns what became of the drafts, under the names of ``vllm bench serve``.
+
+    The acceptance length is tokens per verification, the target's own included; drafts beyond the
+    end of an answer count as refused. The rate is in percent.
+    """
+    rows = np.concatenate([log.verifications for log in result.replicas])
+    tokens, drafts = int(rows[:, 1].sum()), int(rows[:, 2].sum())
+    accepted, drafted = tokens - drafts, drafts * drafting.num_tokens
+    return {
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_draft_tokens": drafted,
+        "spec_decode_accepted_tokens": accepted,
+        "spec_decode_acceptance_rate": 100.0 * accepted / drafted if drafted else float("nan"),
+        "spec_decode_acceptance_length": tokens / drafts if drafts else float("nan"),
+    }
 
 
 def _engine_use(result: RunResult) -> Metrics:

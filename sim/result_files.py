@@ -47,10 +47,12 @@ def bench_document(
     seed: int,
     request_rate: float = math.inf,
     burstiness: float = 1.0,
+    more: Json | None = None,
 ) -> Json:
     """Returns the flat result that existing plotters of ``vllm bench serve`` files read.
 
-    Everything of ours (deployment, memory, sources, further metrics) stands under ``dynosim``.
+    Everything of ours (deployment, memory, sources, further metrics, and ``more``) stands under
+    ``dynosim``.
     Carries no date, so that equal inputs give equal bytes. NaN becomes null.
     """
     workload = simulation.result.workload
@@ -66,7 +68,7 @@ def bench_document(
         "max_concurrency": workload.max_concurrency,
     }
     document |= {name: _json_number(metrics[name]) for name in _BENCH_METRICS}
-    document["dynosim"] = {
+    own: Json = {
         "deployment": asdict(simulation.deployment),
         "engine": asdict(args),
         "backend_version": simulation.engine.backend.version,
@@ -77,9 +79,16 @@ def bench_document(
         "seed": seed,
         "sources": [asdict(source) for source in simulation.timer.sources],
         "warnings": list(simulation.warnings),
+        **(more or {}),
         "metrics": {k: _json_number(v) for k, v in metrics.items() if k not in _BENCH_METRICS},
     }
-    return document
+    if (speculation := simulation.engine.speculation) is not None:
+        own["speculation"] = {
+            "method": speculation.method,
+            "num_speculative_tokens": speculation.num_tokens,
+            "acceptance": list(speculation.acceptance),
+        }
+    return document | {"dynosim": own}
 
 
 def request_columns(result: RunResult) -> Columns:

@@ -14,7 +14,9 @@ from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.results import RunResult
@@ -69,8 +71,7 @@ def simulate(
     result = run_cluster(spec, workload, seed)
     refused = len(workload) - int(result.completed.sum())
     if refused:
-        limit = engine.args.max_model_len
-        warnings += (f"{refused} request(s) longer than max_model_len {limit:,} were refused",)
+        warnings += (f"{refused} request(s) longer than {_limit(engine, spec)} were refused",)
     return Simulation(
         deployment=deployment,
         engine=engine,
@@ -129,12 +130,17 @@ def cluster_spec(
         long_prefill_token_threshold=args.long_prefill_token_threshold,
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
-        block_size=args.block_size,
-        enable_prefix_caching=args.enable_prefix_caching,
-        enable_chunked_prefill=args.enable_chunked_prefill,
+        block_size=engine.block_size,
+        enable_prefix_caching=bool(args.enable_prefix_caching),
+        enable_chunked_prefill=bool(args.enable_chunked_prefill),
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=conservativeness
         * (rules.conservativeness_factor if lockstep else 1.0),
+        # Neither lock step nor drafts are modelled ahead of the step in progress.
+        async_scheduling=engine.backend.asynchronous_scheduling
+        and not lockstep
+        and engine.speculation is None,
+        drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(
@@ -143,12 +149,41 @@ def cluster_spec(
         # One of vLLM's blocks is its null block, which no request gets.
         num_blocks=memory.num_gpu_blocks - (backend == "vllm"),
         max_model_len=args.max_model_len,
+        max_prompt_tokens=_longest_prompt(limits),
         replicas=deployment.replicas,
         router=deployment.router,
         frontend_s=engine.backend.frontend_s,
+        frontend=_frontend(engine),
         ranks=args.data_parallel_size,
         balancer=args.load_balance_method or rules.load_balance_method,
         lockstep=lockstep,
+    )
+
+
+def _longest_prompt(limits: EngineLimits) -> int | None:
+    """Returns the longest prompt that TensorRT-LLM takes where it may not split one."""
+    splits = limits.scheduler != "trtllm" or limits.enable_chunked_prefill
+    return None if splits else limits.max_num_batched_tokens
+
+
+def _limit(engine: ResolvedEngine, spec: ClusterSpec) -> str:
+    """Returns in words what limits requests."""
+    limit = f"max_model_len {engine.args.max_model_len:,}"
+    if spec.max_prompt_tokens is None:
+        return limit
+    return (
+        f"{limit}, or with prompts longer than max_num_batched_tokens "
+        f"{spec.max_prompt_tokens:,} (enable_chunked_prefill is off),"
+    )
+
+
+def _frontend(engine: ResolvedEngine) -> Frontend:
+    backend = engine.backend
+    return Frontend(
+        request_s=backend.frontend_request_s,
+        input_token_s=backend.frontend_per_input_token_s,
+        output_s=backend.frontend_per_output_token_s,
+        servers=engine.args.api_server_count,
     )
 
 
@@ -162,6 +197,20 @@ def compile_timer(engine: ResolvedEngine) -> StepTimer | DataParallelTimer:
 def scheduler_name(backend: str) -> str:
     """Returns whose scheduler forms the batches of ``backend``: vLLM's where it has none here."""
     return backend if backend in own_names(_SCHEDULERS) else "vllm"
+
+
+def _drafting(engine: ResolvedEngine) -> Drafting | None:
+    """Returns how the engine speculates, None where it does not."""
+    speculation = engine.speculation
+    if speculation is None:
+        return None
+    assert engine.args.max_model_len is not None, "unresolved engine"
+    return Drafting(
+        num_tokens=speculation.num_tokens,
+        acceptance=speculation.acceptance,
+        lookahead_tokens=speculation.lookahead_tokens,
+        max_model_len=engine.args.max_model_len,
+    )
 
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:

@@ -11,12 +11,11 @@ tokens with each other (:mod:`.exchange`), and what they do together counts the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.exchange import Exchange, exchange_of
-from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
+from dynosim.hardware_models.timing.shapes import AttentionShape, KvDtype, MoeBlock
 
 ACTIVATION_BYTES = 2.0
 NORM_PASSES = 4
@@ -122,7 +121,7 @@ def decompose(engine: ResolvedEngine) -> ModelOps:
         joint += shared
     return ModelOps(
         tuple(tokens),
-        _logits(model, tp),
+        _logits(engine),
         tuple(attention),
         tuple(states),
         model.num_layers,
@@ -149,13 +148,14 @@ def _split(
     return own, [*shared, exchange_of(engine, group)]
 
 
-def kv_dtype(engine: ResolvedEngine) -> Literal["bfloat16", "fp8"]:
-    """Returns the dtype that attention reads; int8 caches move and compute like fp8 ones."""
-    asked = engine.args.kv_cache_dtype
+def kv_dtype(engine: ResolvedEngine) -> KvDtype:
+    """Returns the dtype that attention reads."""
+    asked: str = engine.args.kv_cache_dtype
     if asked == "auto":
-        asked_by_model = engine.model.quantization.kv_cache
-        return "fp8" if asked_by_model.startswith(("fp8", "int8")) else "bfloat16"
-    return "bfloat16" if asked == "bfloat16" else "fp8"
+        asked = engine.model.quantization.kv_cache
+    if asked.startswith("int8"):
+        return "int8"
+    return "fp8" if asked.startswith("fp8") else "bfloat16"
 
 
 def shard(width: int, parts: int) -> int:
@@ -250,7 +250,10 @@ def _layer_glue(
     mixers, mlps = int(group.mixer != "none"), int(group.is_moe or group.intermediate_size > 0)
     passes = NORM_PASSES * ACTIVATION_BYTES * model.hidden_size
     norm = Elementwise(group.count * (mixers + mlps), passes)
-    return [norm, *_all_reduce(model, tp, group.count * (mixers + mlps * sums_mlp))]
+    sums = mixers + mlps * sums_mlp
+    if model.parallel_blocks:
+        sums = min(sums, 1)
+    return [norm, *_all_reduce(model, tp, group.count * sums)]
 
 
 def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:
@@ -293,13 +296,17 @@ def _dense_mlp(model: LlmArchitecture, count: int, width: int, tp: int) -> list[
     ]
 
 
-def _logits(model: LlmArchitecture, tp: int) -> tuple[TokenOp, ...]:
+def _logits(engine: ResolvedEngine) -> tuple[TokenOp, ...]:
+    model, tp = engine.model, engine.args.tensor_parallel_size
+    drawn = SAMPLER_BYTES_PER_LOGIT
+    if engine.args.sampling == "top_p":
+        drawn = engine.backend.top_p_bytes_per_logit or drawn
     q = model.quantization
     dtype = q.linear if q.quantizes_lm_head else model.base_dtype
     ops: list[TokenOp] = [
         Elementwise(1, NORM_PASSES * ACTIVATION_BYTES * model.hidden_size),
         Gemm("lm head", 1, shard(model.vocab_size, tp), model.hidden_size, dtype),
-        Elementwise(1, SAMPLER_BYTES_PER_LOGIT * model.vocab_size),
+        Elementwise(1, drawn * model.vocab_size),
     ]
     if tp > 1:
         # Logits are gathered, not summed: half of an all-reduce's traffic.

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from math import floor
 
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.graphs import Graphs, graphs_of
 from dynosim.hardware_models.timing.mixed import mixed_attention_s
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
@@ -16,15 +17,16 @@ from dynosim.hardware_models.timing.source import OpSource
 class StepTimer:
     """Times the steps of one engine replica (all its GPUs work on each step together).
 
-    step = max(host, GPU) where the backend schedules asynchronously, else host + GPU;
+    step = max(host, GPU) with asynchronous scheduling, else host + GPU;
     host = ``host_step_s`` + ``host_per_sequence_s`` x sequences that sample;
     GPU = ops over new tokens + prefill attention + decode attention + head over logits.
 
     Prefill and decode attention of one step meet as :func:`~.mixed.mixed_attention_s` says where
-    one kernel runs both, else they are added.
+    one kernel runs both, else they are added; a step of both takes ``mixed_step_factor`` as long.
 
     Ops over new tokens run at the size of the captured CUDA graph that the step is padded to; a
-    step beyond the largest graph takes at least the CPU's time to launch it kernel by kernel.
+    step that replays none takes at least the CPU's time to launch it kernel by kernel. ``graphs``
+    are those of decode-only steps and those of steps with prefill.
 
     Pipeline stages are timed by :class:`~.pipeline.PipelinedStepTimer`.
 
@@ -34,49 +36,58 @@ class StepTimer:
     __slots__ = (
         "_asynchronous",
         "_curves",
+        "_decode_least_s",
         "_decode_token_s",
-        "_eager_s",
-        "_graph_decodes",
-        "_graph_tokens",
         "_host_per_sequence_s",
         "_host_s",
+        "_launch_s",
+        "_least_s",
         "_logit_s",
+        "_mixed_factor",
         "_rows",
         "_state_s",
         "_state_s_per_token",
         "_tiles",
         "_token_s",
         "sources",
+        "uneven_s",
     )
 
     sources: tuple[OpSource, ...]
     """Where the seconds of each op come from."""
+    uneven_s: list[float] | None
+    """By decoding sequences: seconds that a decode-only step takes longer per token by which the
+    longest context exceeds the mean; None: not measured."""
 
     def __init__(
         self,
         priced: PricedEngine,
-        graphs: Graphs,
+        graphs: tuple[Graphs, Graphs],
         *,
         host_step_s: float,
         host_per_sequence_s: float,
         asynchronous: bool,
+        mixed_step_factor: float = 1.0,
     ) -> None:
         self.sources = priced.sources
-        padded = priced.token_s[graphs.run_tokens(len(priced.token_s))].tolist()
-        self._decode_token_s: list[float] = padded
-        self._token_s: list[float] = padded if graphs.any_step else priced.token_s.tolist()
-        self._graph_decodes = graphs.largest
-        self._graph_tokens = graphs.largest if graphs.any_step else 0
-        self._eager_s = graphs.launch_s
+        self.uneven_s = priced.uneven_s
+        decode, mixed = graphs
+        length = len(priced.token_s)
+        self._decode_token_s: list[float] = priced.token_s[decode.run_tokens(length)].tolist()
+        self._token_s: list[float] = priced.token_s[mixed.run_tokens(length)].tolist()
+        self._decode_least_s: list[float] = decode.least_s(length).tolist()
+        self._least_s: list[float] = mixed.least_s(length).tolist()
         self._logit_s: list[float] = priced.logit_s.tolist()
         self._rows = priced.attention.decode
         self._tiles = priced.attention.tiles
+        self._launch_s = sum(layers * curve.launch_s for layers, curve in priced.attention.prefill)
         self._curves: tuple[tuple[int, PrefillCurve], ...] = priced.attention.prefill
         self._state_s = priced.prefill_state_s
         self._state_s_per_token = priced.prefill_state_s_per_token
         self._host_s = host_step_s
         self._host_per_sequence_s = host_per_sequence_s
         self._asynchronous = asynchronous
+        self._mixed_factor = mixed_step_factor
 
     @classmethod
     def compile(cls, engine: ResolvedEngine) -> StepTimer:
@@ -92,16 +103,24 @@ class StepTimer:
             from dynosim.hardware_models.timing.pipeline import PipelinedStepTimer
 
             return PipelinedStepTimer.of(engine, priced, graphs)
+        if engine.speculation is not None:
+            from dynosim.hardware_models.timing.speculation import SpeculativeStepTimer
+
+            return SpeculativeStepTimer.of(engine, priced, graphs)
         return cls(
             priced,
             graphs,
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
             asynchronous=backend.asynchronous_scheduling,
+            mixed_step_factor=backend.mixed_step_factor,
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:
-        """Returns attention seconds of one prefill chunk over all layers, shards in parallel."""
+        """Returns attention seconds that one prefill chunk adds to a step, over all layers.
+
+        Shards work in parallel. :meth:`step_s` adds the launch that all chunks share.
+        """
         seconds = self._state_s + self._state_s_per_token * chunk_tokens
         for layers, curve in self._curves:
             seconds += layers * curve.seconds(chunk_tokens, prefix_tokens)
@@ -117,29 +136,35 @@ class StepTimer:
     ) -> float:
         """Returns the seconds of one step.
 
+        ``prefill_attention_s`` is the sum of :meth:`prefill_attention_s` over its chunks.
         ``new_tokens`` counts prefill chunks and one per decoding sequence, ``num_logits`` the
         sequences that sample; ``num_decode`` sequences decode over ``context_tokens`` in sum.
         IndexError beyond the compiled token budget plus sequences.
         """
         if num_decode == new_tokens:
-            gpu, largest = self._decode_token_s[new_tokens], self._graph_decodes
+            gpu, least = self._decode_token_s[new_tokens], self._decode_least_s[new_tokens]
         else:
-            gpu, largest = self._token_s[new_tokens], self._graph_tokens
+            gpu, least = self._token_s[new_tokens], self._least_s[new_tokens]
+            prefill_attention_s += self._launch_s
         gpu += self._logit_s[num_logits]
         if num_decode:
             knots, seconds, slope = self._rows[num_decode]
             i = bisect_right(knots, context_tokens) - 1
             decode_s = seconds[i] + slope[i] * (context_tokens - knots[i])
-            if prefill_attention_s > 0.0 and self._tiles is not None:
-                gpu += self._mixed_s(
-                    prefill_attention_s, new_tokens, decode_s, num_decode, context_tokens
-                )
+            if prefill_attention_s > 0.0:
+                if self._tiles is not None:
+                    gpu += self._mixed_s(
+                        prefill_attention_s, new_tokens, decode_s, num_decode, context_tokens
+                    )
+                else:
+                    gpu += prefill_attention_s + decode_s
+                gpu *= self._mixed_factor
             else:
-                gpu += prefill_attention_s + decode_s
+                gpu += decode_s
         else:
             gpu += prefill_attention_s
-        if gpu < self._eager_s and new_tokens > largest:
-            gpu = self._eager_s
+        if gpu < least:
+            gpu = least
         host = self._host_s + self._host_per_sequence_s * num_logits
         if self._asynchronous:
             return gpu if gpu > host else host
@@ -163,6 +188,10 @@ class StepTimer:
             prefill_s -= prefill_states_s
             decode_s -= decode_states_s
             states_s = prefill_states_s + decode_states_s
+        if isinstance(self._tiles, MeasuredMix):
+            return states_s + self._tiles.seconds(
+                prefill_s, prefill_tokens, num_decode, context_tokens
+            )
         return states_s + mixed_attention_s(
             prefill_s,
             decode_s,
@@ -185,7 +214,7 @@ class StepTimer:
         gpu = self._decode_token_s[num_decode] + self._logit_s[num_decode]
         gpu += seconds[i] + slope * (context_tokens - knots[i])
         host = self._host_s + self._host_per_sequence_s * num_decode
-        least = self._eager_s if num_decode > self._graph_decodes else 0.0
+        least = self._decode_least_s[num_decode]
         after = host
         if self._asynchronous:
             least, after = max(least, host), 0.0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.balancers.base import Balancer
+from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
 from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
 from dynosim.sim.cluster.rank_router import RankRouter
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.engine.engine import Engine, EngineLimits
+from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
@@ -20,10 +22,13 @@ from dynosim.sim.workload.columns import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """Equal replicas behind one router; no request longer than ``max_model_len`` is accepted.
+    """Equal replicas behind one router.
 
+    No request longer than ``max_model_len`` is accepted, and no prompt that may have to be computed
+    at once and is longer than ``max_prompt_tokens``.
     ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
-    null block). ``frontend_s`` passes between the client's send and the engine's queue.
+    null block). ``frontend_s`` passes between the client's send and the engine's queue, besides
+    what the ``frontend``'s processors take.
 
     A replica has ``ranks`` data-parallel ranks with a scheduler and ``num_blocks`` each, over which
     ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
@@ -34,9 +39,11 @@ class ClusterSpec:
     limits: EngineLimits
     num_blocks: int
     max_model_len: int
+    max_prompt_tokens: int | None = None
     replicas: int = 1
     router: str = "round_robin"
     frontend_s: float = 0.0
+    frontend: Frontend = IDLE
     ranks: int = 1
     balancer: str = "round_robin"
     lockstep: GroupTimer | None = None
@@ -63,7 +70,7 @@ def _group(spec: ClusterSpec, timer: GroupTimer, requests: Requests) -> RankGrou
 
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
-    limits = spec.limits
+    limits = _seeded(spec.limits, seed)
     requests = Requests(workload, limits)
     router = make_router(spec.router, spec.replicas, seed)
     groups: list[RankGroup] = []
@@ -71,25 +78,36 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
         engines = [engine for group in groups for engine in group.engines]
     else:
+        kind = _engine_kind(limits)
         engines = [
-            Engine(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
+            kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
             for _ in range(spec.replicas * spec.ranks)
         ]
         if spec.ranks > 1:
             balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)]
             router = RankRouter(router, balancers, spec.ranks)
     replicas: Sequence[Replica] = groups or engines
-    fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
+    fitting = accepted(
+        workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
+    )
     recorder = Recorder(workload)
+    if workload.max_concurrency is None:
+        recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
     # Where nothing that an engine does can reach another, each runs through its own requests.
     if workload.max_concurrency is None and router.is_blind:
         from dynosim.sim.cluster.apart import run_apart
 
-        run_apart(replicas, router, requests, fitting, recorder, spec.frontend_s)
+        run_apart(replicas, router, requests, fitting, recorder)
     else:
         from dynosim.sim.cluster.together import Together
 
-        Together(replicas, router, requests, recorder, spec.frontend_s).run(fitting)
+        def log_of(index: int) -> StepLog:
+            number = recorder.replica[index]
+            group = groups[number] if groups else None
+            return (group.engine_of(index) if group else engines[number]).log
+
+        live = LiveFrontend(spec.frontend, spec.frontend_s, len(engines), log_of)
+        Together(replicas, router, requests, recorder, live).run(fitting)
     for number, group in enumerate(groups):
         for index, rank in group.waiting.rank_of.items():
             recorder.replica[index] = number * len(group.engines) + rank
@@ -97,4 +115,17 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
     logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend_s)
+    return recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
+
+
+def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:
+    drafting = limits.drafting
+    return replace(limits, drafting=replace(drafting, seed=seed)) if drafting else limits
+
+
+def _engine_kind(limits: EngineLimits) -> type[Engine]:
+    if limits.drafting is None:
+        return Engine
+    from dynosim.sim.engine.speculative_engine import SpeculativeEngine
+
+    return SpeculativeEngine

@@ -65,12 +65,12 @@ class Worker:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
         self.outstanding += 1
         self.prompt_tokens += seq.prompt_tokens
-        self.engine.waiting.append(seq)
+        sooner_s = self.engine.enqueue(seq, self._env.now)
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
-        elif self.engine.is_interruptible:
-            self._end_run_at(self.engine.boundary_after(self._env.now), _RUN_END)
+        elif sooner_s is not None:
+            self._end_run_at(sooner_s, _RUN_END)
 
     def _end_run_at(self, time_s: float, priority: EventPriority) -> None:
         self._run_number += 1

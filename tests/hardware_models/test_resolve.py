@@ -14,8 +14,10 @@ def resolve(**changes):
 def test_every_none_is_filled_but_the_pins():
     args = resolve().args
     unset = [name for name, value in vars(args).items() if value is None]
-    left_to_their_users = ["all2all_backend", "load_balance_method", "scheduling_policy"]
-    assert unset == [*left_to_their_users, "num_gpu_blocks_override", "kv_cache_memory_bytes"]
+    unset = [name for name in unset if "speculative" not in name]
+    left_to_their_users = ["kernel_tables", "all2all_backend", "load_balance_method"]
+    pins = ["calibration", "num_gpu_blocks_override", "kv_cache_memory_bytes"]
+    assert unset == [*left_to_their_users, "scheduling_policy", *pins]
 
 
 def test_defaults_of_vllm_on_a_large_gpu():
@@ -37,6 +39,37 @@ def test_never_more_sequences_than_tokens_by_default():
 def test_without_chunked_prefill_a_whole_prompt_fits_a_step():
     args = resolve(gpu="L40S", enable_chunked_prefill=False, max_model_len=16_384).args
     assert args.max_num_batched_tokens == 16_384
+
+
+def test_switches_come_from_the_backend_unless_the_user_says_otherwise():
+    args = resolve(backend="trtllm").args
+    assert (args.block_size, args.enable_prefix_caching, args.enable_chunked_prefill) == (
+        *(32, True, False),
+    )
+    said = resolve(backend="trtllm", block_size=64, enable_chunked_prefill=True).args
+    assert (said.block_size, said.enable_chunked_prefill) == (64, True)
+    assert resolve(enable_prefix_caching=False).args.enable_prefix_caching is False
+
+
+def test_only_vllm_makes_room_for_a_whole_prompt():
+    args = resolve(backend="trtllm").args
+    assert (args.max_num_batched_tokens, args.max_model_len) == (8192, 40_960)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "changes", "reserve_mib"),
+    [
+        # 512 + 1.5 x 8192 + 2 x 256 graphs of decode + 128 a GPU + 8 x 58 graphs of prefill.
+        ("H100", {}, 512 + 12_288 + 512 + 128 + 464),
+        ("H100", {"tensor_parallel_size": 4}, 512 + 12_288 + 1024 + 512 + 464),
+        ("H100", {"max_num_batched_tokens": 1024}, 10_240),
+        ("L4", {"model": "Qwen/Qwen3-8B"}, 512 + 3072 + 48 + 128 + 8 * 42),
+    ],
+)
+def test_sglang_leaves_memory_to_activations_and_graphs(gpu, changes, reserve_mib):
+    engine = resolve(gpu=gpu, backend="sglang", **changes)
+    total = engine.gpu.memory_bytes / 2**20
+    assert engine.args.gpu_memory_utilization == round((total - reserve_mib) / total, 3)
 
 
 def test_resolving_twice_changes_nothing():

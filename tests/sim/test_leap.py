@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.metrics import summarize
 from dynosim.sim.workload.columns import Workload
+from frontends import FRONTENDS
 from workloads import workload, workloads
 
 TIMERS = [AffineTimer(), AffineTimer(knee=2000), AffineTimer(per_context_s=0.0)]
@@ -49,9 +51,11 @@ def both(spec: ClusterSpec, load: Workload, seed: int = 0) -> None:
     replicas=st.integers(1, 3),
     router=st.sampled_from(["round_robin", "random", "least_outstanding"]),
     frontend_s=st.sampled_from([0.0, 0.0021]),
+    frontend=st.sampled_from(FRONTENDS),
     policy=st.sampled_from(["fcfs", "priority"]),
     threshold=st.sampled_from([0, 0, 12, 100]),
     watermark=st.sampled_from([0.0, 0.1]),
+    is_async=st.booleans(),
 )
 def test_leap_equals_step(
     load: Workload,
@@ -63,9 +67,11 @@ def test_leap_equals_step(
     replicas: int,
     router: str,
     frontend_s: float,
+    frontend: Frontend,
     policy: Literal["fcfs", "priority"],
     threshold: int,
     watermark: float,
+    is_async: bool,
 ) -> None:
     limits = EngineLimits(
         max_num_seqs=max_num_seqs,
@@ -74,6 +80,7 @@ def test_leap_equals_step(
         scheduling_policy=policy,
         long_prefill_token_threshold=threshold,
         watermark=watermark,
+        async_scheduling=is_async,
     )
     # In a closed loop, replicas in lockstep feed each other: at the same instant, up to rounding,
     # which decides whether a request is still in time for the next step.
@@ -85,6 +92,7 @@ def test_leap_equals_step(
         replicas=replicas if load.max_concurrency is None else 1,
         router=router,
         frontend_s=frontend_s,
+        frontend=frontend,
     )
     both(spec, load, seed=7)
 

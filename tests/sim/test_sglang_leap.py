@@ -12,6 +12,7 @@ from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import token_gaps_s
 from dynosim.sim.workload.columns import Workload
+from frontends import FRONTENDS
 from test_leap import TIMERS, both
 from workloads import workloads
 
@@ -31,6 +32,7 @@ def clusters(draw: st.DrawFn) -> ClusterSpec:
             enable_prefix_caching=draw(st.booleans()),
             scheduling_policy=draw(st.sampled_from(["fcfs", "lpm", "dfs_weight", "lof"])),
             enable_mixed_chunk=draw(st.sampled_from([False, False, True])),
+            async_scheduling=draw(st.booleans()),
             schedule_conservativeness=draw(st.sampled_from([0.0, 0.3, 1.0])),
         ),
         num_blocks=tokens // block_size,
@@ -38,6 +40,7 @@ def clusters(draw: st.DrawFn) -> ClusterSpec:
         replicas=draw(st.integers(1, 3)),
         router=draw(st.sampled_from(["round_robin", "random", "least_outstanding"])),
         frontend_s=draw(st.sampled_from([0.0, 0.0021])),
+        frontend=draw(st.sampled_from(FRONTENDS)),
     )
 
 

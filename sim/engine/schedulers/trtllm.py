@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain
 
@@ -50,10 +50,13 @@ class TrtllmScheduler(StepByStep):
     __slots__ = (
         "_block_size",
         "_chunk_unit",
+        "_is_async",
         "_is_guaranteed",
         "_limits",
         "_log",
         "_max_seqs",
+        "_query_tokens",
+        "_slots_ahead",
         "_unit_tokens",
         "_unpledged",
         "chunks",
@@ -72,41 +75,54 @@ class TrtllmScheduler(StepByStep):
         self.running: dict[int, Sequence] = {}
         self.prefilling: list[Sequence] = []
         self.decodes_pause = False
-        self.decoding = DecodeSet(limits.block_size)
+        self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
+        self._is_async = limits.async_scheduling
         self._is_guaranteed = limits.scheduling_policy == "guaranteed_no_evict"
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
+        self._query_tokens = limits.query_tokens
+        drafting = limits.drafting
+        self._slots_ahead = drafting.num_tokens + drafting.lookahead_tokens if drafting else 0
         # More sequences than tokens in a step could never all generate.
-        self._max_seqs = min(limits.max_num_seqs, limits.max_num_batched_tokens)
+        most = limits.max_num_batched_tokens // self._query_tokens
+        self._max_seqs = min(limits.max_num_seqs, most)
         self._chunk_unit = min(limits.block_size, limits.max_num_batched_tokens)
         # Blocks that are free and that no running request may still need: constant while all
         # generate.
         self._unpledged = kv.num_blocks
 
     def schedule(self, now_s: float) -> bool:
-        """Forms the batch of the next step; returns whether anyone was paused for it."""
-        self._store_prompts()
-        self.chunks.clear()
+        """Forms the batch of the next step; returns whether the one after it may differ at once.
+
+        That is so where anyone was paused for it, or those who wait may find a prompt from now on.
+        """
+        computed = self.chunks
+        self.chunks = []
+        if not self._is_async:
+            self._store_prompts(computed)
         self.may_overtake = False
         decoding = self.decoding
         kv = self.kv
         blocks = decoding.blocks_for_step()
         paused = blocks > kv.free_blocks
         while blocks > kv.free_blocks:
-            self._pause(self.running[max(self.running)])
+            self._pause(self._victim())
             blocks = decoding.blocks_for_step()
         kv.take(blocks)
-        budget = self._limits.max_num_batched_tokens - decoding.size
+        budget = self._limits.max_num_batched_tokens - decoding.size * self._query_tokens
         if self.prefilling:
             budget = self._continue_prompts(budget)
         if self.waiting and not paused:
             self._admit(budget, now_s)
+        if self._is_async and computed:
+            self._store_prompts(computed)
+            return paused or bool(self.waiting)
         return paused
 
     def _continue_prompts(self, budget: int) -> int:
@@ -213,7 +229,8 @@ class TrtllmScheduler(StepByStep):
 
         That one is never stored: a request that fits the pool by just that much may use all of it.
         """
-        blocks = -(-(seq.prompt_tokens + seq.output_tokens) // self._block_size)
+        tokens = seq.prompt_tokens + seq.output_tokens + self._slots_ahead
+        blocks = -(-tokens // self._block_size)
         return min(blocks, self.kv.num_blocks)
 
     def _enter(self, seq: Sequence, prefix: _Prefix, now_s: float) -> None:
@@ -235,9 +252,9 @@ class TrtllmScheduler(StepByStep):
 
     # --- what can be found --------------------------------------------------------------------
 
-    def _store_prompts(self) -> None:
-        """Lets others find the prompts that the last step completed."""
-        for seq, _ in self.chunks:
+    def _store_prompts(self, chunks: list[tuple[Sequence, int]]) -> None:
+        """Lets others find the prompts that were completed with ``chunks``."""
+        for seq, _ in chunks:
             if seq.is_decoding:
                 self._store(seq, seq.target)
 
@@ -259,6 +276,14 @@ class TrtllmScheduler(StepByStep):
         self._store(seq, seq.computed)
         self._free(seq)
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def _victim(self) -> Sequence:
+        """Returns the request that arrived last, of those that have tokens to come."""
+        return next(
+            self.running[order]
+            for order in sorted(self.running, reverse=True)
+            if not self.running[order].has_ended
+        )
 
     def _pause(self, seq: Sequence) -> None:
         """Takes all blocks from a running request and puts it back in its old place."""
