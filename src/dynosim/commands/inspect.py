@@ -1,4 +1,4 @@
-"""``dynosim explain``: what decided a search, and why a trial stands where it stands."""
+"""``dynosim inspect``: what decided a search, and why a trial stands where it stands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TrialNumber = Annotated[
 ]
 
 
-def explain_command(run: Run, *, trial: TrialNumber = None, debug: Debug = False) -> int:
+def inspect_command(run: Run, *, trial: TrialNumber = None, debug: Debug = False) -> int:
     """Explain a search's frontier, or one of its trials, from the output folder."""
     saved = load_run(run)
     if trial is not None:
