@@ -38,8 +38,7 @@ def _refused(deployment: Deployment, refusal: Screen) -> Outcome | None:
     """Returns why one of a deployment's pools cannot run, or why they cannot work together."""
     # One replica's memory is every replica's, whatever the router.
     pool = deployment.prefill_pool
-    decode = one_replica(deployment if pool is None else deployment.decode_pool)
-    if (outcome := refusal(decode)) is not None or pool is None:
+    if (outcome := refusal(one_replica(deployment))) is not None or pool is None:
         return outcome
     if (outcome := refusal(one_replica(pool))) is not None:
         return replace(outcome, detail=f"prefill pool: {outcome.detail}")
