@@ -17,6 +17,7 @@ EXIT_INTERNAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 
 COMMANDS = {
     "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
+    "capacity": "Find the most users, or requests a second, whose latency stays within limits.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",

@@ -15,7 +15,7 @@ from typing import Any
 
 from dynosim.flags import given
 from dynosim.hardware_models.errors import InputErrors, UserError
-from dynosim.search.slo import goodput_limits
+from dynosim.search.slo import Slo, goodput_limits
 from dynosim.search.source import KeyPath, Source, read_yaml
 from dynosim.search.space import ALIASES, SearchSpace, parse_space
 from dynosim.search.workload_section import FILE_FIELDS
@@ -35,6 +35,7 @@ class Question:
     workload: WorkloadSpec
     goodput_ms: Mapping[str, float]
     seed: int
+    slos: tuple[Slo, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def read_question(
         space.workload,
         limits_ms or {k: v for k, v in goodput_limits(space.slos).items() if k in GOODPUT_KINDS},
         space.seed,
+        space.slos,
     )
 
 

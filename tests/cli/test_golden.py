@@ -30,6 +30,11 @@ COMMANDS = {
     "--trace TRACE --goodput ttft:500 tpot:50",
     "simulate_closed_loop": f"simulate --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 "
     "--osl 128 --max-concurrency 16 --num-prompts 100",
+    "capacity": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 --osl 128 "
+    "--random-range-ratio 0.3 --slo ttft:300 tpot:20 --seeds 2",
+    "capacity_rate": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 --osl 128 "
+    "--slo p99_ttft:300 --of rate --seeds 1 --think-time 10",
+    "capacity_none": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --slo e2el:1 --seeds 1",
     "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
     "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
 }
