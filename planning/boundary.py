@@ -9,7 +9,8 @@ from dynosim.planning.load import Kind, Load
 
 PRECISION = 0.02
 """The two sides of a boundary differ by less than this share, or by one request in flight."""
-MOST_HALVINGS = 14
+LEAST_RATE = 1e-4
+"""Requests per second; no engine that can serve at all is slower."""
 
 Meets = Callable[[Load], bool]
 
@@ -49,7 +50,7 @@ def _doubled(meets: Meets, kind: Kind, size: float, cap: float) -> Boundary:
 
 
 def _halved(meets: Meets, kind: Kind, size: float) -> Boundary:
-    for _ in range(MOST_HALVINGS):
+    while size > LEAST_RATE:
         smaller = float(int(size / 2)) if kind == "concurrency" else size / 2
         if smaller == 0:
             break

@@ -35,6 +35,10 @@ COMMANDS = {
     "capacity_rate": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 --osl 128 "
     "--slo p99_ttft:300 --of rate --seeds 1 --think-time 10",
     "capacity_none": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --slo e2el:1 --seeds 1",
+    "export_vllm": f"export --model Qwen/Qwen3-32B --gpu h100 -tp 2 --replicas 3 {ENGINE} --to vllm "
+    "--max-num-seqs 64 --no-enable-prefix-caching",
+    "export_aiperf": f"export --model Qwen/Qwen3-32B --gpu h100 -tp 2 {ENGINE} --to aiperf "
+    "--isl 2000 --osl 300 --max-concurrency 32 --goodput ttft:500",
     "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
     "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
 }
