@@ -77,7 +77,7 @@ def read_question(
     limits_ms = parse_goodput(goodput)
     space = parse_space(merged, source)
     return Question(
-        _only_candidate(space, source),
+        only_candidate(space, source),
         space.workload,
         limits_ms or {k: v for k, v in goodput_limits(space.slos).items() if k in GOODPUT_KINDS},
         space.seed,
@@ -129,7 +129,8 @@ def parse_goodput(words: Sequence[str]) -> dict[str, float]:
     return limits_ms
 
 
-def _only_candidate(space: SearchSpace, source: Source) -> Deployment:
+def only_candidate(space: SearchSpace, source: Source) -> Deployment:
+    """Returns the one deployment of a space; InputErrors where a field has many values."""
     errors = [
         source.error(
             (dimension.name,),
