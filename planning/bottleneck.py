@@ -17,7 +17,7 @@ def bottleneck(observation: Observation, slos: Sequence[Slo]) -> str:
     if observation.refused:
         return f"{observation.refused:,} requests are longer than the engine takes"
     if not observation.is_stable:
-        return f"requests arrive faster than they are served ({_resource(observation)})"
+        return f"requests arrive faster than they are served: short of {_resource(observation)}"
     worst = max(slos, key=lambda slo: slo.violation(observation.latencies_ms))
     found = observation.latencies_ms[worst.metric]
     return f"{worst}, found {found:,.4g} ms: {_cause(observation, worst.kind)}"
@@ -48,5 +48,5 @@ def _resource(observation: Observation) -> str:
     if metrics["preemptions"] or metrics["kv_usage_peak"] >= FULL:
         return "KV-cache blocks"
     if observation.in_flight >= FULL * room.max_num_seqs:
-        return f"one of {room.max_num_seqs:,} sequences (max_num_seqs)"
-    return "the step's token budget (prefill of others)"
+        return f"the {room.max_num_seqs:,} sequences of max_num_seqs"
+    return "room in the steps, which others' prompts take"

@@ -100,7 +100,7 @@ def find_capacity(
         slos=tuple(slos),
         per_seed=per_seed,
         **_interval(per_seed),
-        expected=_expected(look, slos, kind, spec.seed, at, cap),
+        expected=expected_range(look, slos, kind, spec.seed, at, cap),
         sweep=tuple(shown),
         at=at,
         beyond=beyond,
@@ -155,7 +155,7 @@ def _complete_sweep(
     return [look(Load(kind=kind, size=size), seed) for size in sorted(sizes)]
 
 
-def _expected(
+def expected_range(
     look: Look, slos: Sequence[Slo], kind: Kind, seed: int, at: Observation | None, cap: float
 ) -> tuple[float, float] | None:
     """Returns the capacities with latencies at both ends of the model's error."""

@@ -41,6 +41,8 @@ COMMANDS = {
     "--isl 2000 --osl 300 --max-concurrency 32 --goodput ttft:500",
     "explain_stack": "explain EXAMPLES/claims/stack.yaml",
     "explain_claim": "explain EXAMPLES/claims/h200_fp8_vs_a100_fp16_128_128.yaml",
+    "plan": "plan EXAMPLES/plan/space.yaml --demand-curve EXAMPLES/plan/day.csv",
+    "plan_infeasible": "plan EXAMPLES/plan/space.yaml --demand 50 --slo ttft:5",
     "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
     "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
 }
