@@ -123,9 +123,6 @@ def simulate(
     if refused:
         limit = _limit(decode.engine, spec)
         warnings += (f"{refused} request(s) longer than {limit} were refused",)
-    if deployment.idle_fields:
-        names = ", ".join(deployment.idle_fields)
-        warnings += (f"without prefill_replicas there is no use for {names}",)
     return Simulation(
         deployment=deployment, decode=decode, prefill=prefill, result=result, warnings=warnings
     )
