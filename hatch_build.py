@@ -22,7 +22,9 @@ PACKAGES = {"src/dynosim": "dynosim"} | {
 COMPILED = (
     "hardware_models/timing/decode_rows.py",
     "hardware_models/timing/mixed.py",
+    "hardware_models/timing/pipeline.py",
     "hardware_models/timing/prefill_curve.py",
+    "hardware_models/timing/speculation.py",
     "hardware_models/timing/step_timer.py",
     "sim/cluster/apart.py",
     "sim/cluster/requests.py",

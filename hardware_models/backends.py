@@ -35,14 +35,14 @@ class Backend:
     starts and its step, up to ``graph_max_tokens``; smaller steps are padded to the next (no pairs:
     sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
     prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
-    not known.
+    not known. ``top_p_bytes_per_logit`` is what drawing from the likeliest tokens moves per logit,
+    None where it is one fused kernel like any draw.
 
     Two figures say how kernels of this version differ from those of its tables. A product that
     quantises its activations takes ``fused_quantization_s`` less, where the kernel before it does
     that. Decode attention reads the KV cache once per KV head where ``decode_group_sizes`` (None:
     all) has the query heads per KV head; else each further query head reads ``reread_share`` of it
-    again. ``top_p_bytes_per_logit`` is what drawing from the likeliest tokens moves per logit, None
-    where it is one fused kernel like any draw.
+    again.
     """
 
     name: str
@@ -67,10 +67,10 @@ class Backend:
     graph_max_tokens: int = 0
     graphs_in_mixed_steps: bool = False
     eager_layer_s: float | None = None
+    top_p_bytes_per_logit: float | None = None
     fused_quantization_s: float = 0.0
     decode_group_sizes: tuple[int, ...] | None = None
     reread_share: float = 0.0
-    top_p_bytes_per_logit: float | None = None
 
     def decode_reads(self, group_size: int) -> float:
         """Returns how often decode attention reads a KV head that so many query heads share."""

@@ -11,6 +11,7 @@ Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
 Sampling = Literal["greedy", "top_p"]
+SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 All2AllBackend = Literal[
     "allgather_reducescatter",
@@ -32,7 +33,7 @@ class EngineArgs:
     model: str
     """Hugging Face name (`dynosim list models`) or the path of a config.json."""
     gpu: str
-    """GPU in any usual spelling (`dynosim list gpus`)."""
+    """GPU in any usual spelling (`dynosim list gpus`) or the path of a card (card.yaml)."""
     kernel_tables: str | None = None
     """Folder of kernel tables measured on this GPU, asked before the shipped ones."""
     backend: str = "vllm"
@@ -91,6 +92,16 @@ class EngineArgs:
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None
     """Bytes of KV cache per GPU, instead of what memory leaves."""
+    speculative_method: SpeculativeMethod | None = None
+    """What drafts tokens for the model to verify; by default nothing does."""
+    num_speculative_tokens: Annotated[int, Ge(0)] | None = None
+    """Tokens drafted per sequence and step; 0 is no speculative decoding."""
+    speculative_model: str | None = None
+    """The model that drafts (draft_model), or the config.json of an EAGLE draft."""
+    speculative_acceptance_rate: Annotated[float, Ge(0), Le(1)] | None = None
+    """Chance that a draft is accepted where those before it were; by default the method's own."""
+    speculative_acceptance_rates: str | None = None
+    """Acceptance rates by position as vLLM logs them, e.g. "0.73, 0.52, 0.35", instead of one."""
 
     @property
     def gpus_per_replica(self) -> int:

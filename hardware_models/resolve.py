@@ -16,6 +16,7 @@ from dynosim.hardware_models.gpus import Gpu, get_gpu
 from dynosim.hardware_models.llm.architecture import LlmArchitecture
 from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.hardware_models.llm.quantization import NO_QUANTIZATION, online_quantization
+from dynosim.hardware_models.speculation import Speculation, resolve_speculation
 
 T = TypeVar("T")
 N = TypeVar("N")
@@ -25,7 +26,8 @@ N = TypeVar("N")
 class ResolvedEngine:
     """Engine arguments with the backend's defaults in place of None, and the cards they name.
 
-    ``backend`` has the figures of ``calibration`` already.
+    ``backend`` has the figures of ``calibration`` already; ``speculation`` is None where the engine
+    does not speculate.
     """
 
     args: EngineArgs
@@ -33,6 +35,7 @@ class ResolvedEngine:
     gpu: Gpu
     backend: Backend
     calibration: Calibration | None = None
+    speculation: Speculation | None = None
 
     @property
     def ranks_in_step(self) -> int:
@@ -100,6 +103,7 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
         gpu=gpu,
         backend=backend,
         calibration=calibration,
+        speculation=resolve_speculation(filled, model),
     )
 
 

@@ -2,7 +2,9 @@
 
 Definitions (docs.vllm.ai, "Benchmark CLI"; they differ between tools): TTFT runs from the client's
 send to the first token; TPOT is (E2EL - TTFT) / (output tokens - 1) per request; ITL pools the gaps
-between consecutive tokens of all requests; goodput counts requests that meet every SLO.
+between consecutive tokens of all requests; goodput counts requests that meet every SLO. With
+speculative decoding a step's tokens arrive together, as one chunk of the stream: like
+``vllm bench serve``, ITL then pools the gaps between chunks, and TPOT remains the time a token.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.refusal import Refusal
@@ -41,6 +44,8 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     metrics |= _goodput(latency_s, slos_ms, metrics["duration"])
     metrics |= _per_user(latency_s["tpot"])
     metrics |= _engine_use(result)
+    if result.drafting is not None:
+        metrics |= _verification(result, result.drafting)
     return metrics
 
 
@@ -211,6 +216,24 @@ def _per_user(tpot_s: FloatArray) -> Metrics:
     if not len(tpot_s):
         return {"output_tok_s_per_user": float("nan")}
     return {"output_tok_s_per_user": 1.0 / median(tpot_s)}
+
+
+def _verification(result: RunResult, drafting: Drafting) -> Metrics:
+    """Returns what became of the drafts, under the names of ``vllm bench serve``.
+
+    The acceptance length is tokens per verification, the target's own included; drafts beyond the
+    end of an answer count as refused. The rate is in percent.
+    """
+    rows = np.concatenate([log.verifications for log in result.replicas])
+    tokens, drafts = int(rows[:, 1].sum()), int(rows[:, 2].sum())
+    accepted, drafted = tokens - drafts, drafts * drafting.num_tokens
+    return {
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_draft_tokens": drafted,
+        "spec_decode_accepted_tokens": accepted,
+        "spec_decode_acceptance_rate": 100.0 * accepted / drafted if drafted else float("nan"),
+        "spec_decode_acceptance_length": tokens / drafts if drafts else float("nan"),
+    }
 
 
 def _engine_use(result: RunResult) -> Metrics:

@@ -68,7 +68,7 @@ def bench_document(
         "max_concurrency": workload.max_concurrency,
     }
     document |= {name: _json_number(metrics[name]) for name in _BENCH_METRICS}
-    document["dynosim"] = {
+    own: Json = {
         "deployment": asdict(simulation.deployment),
         "engine": asdict(args),
         "backend_version": simulation.engine.backend.version,
@@ -82,7 +82,13 @@ def bench_document(
         **(more or {}),
         "metrics": {k: _json_number(v) for k, v in metrics.items() if k not in _BENCH_METRICS},
     }
-    return document
+    if (speculation := simulation.engine.speculation) is not None:
+        own["speculation"] = {
+            "method": speculation.method,
+            "num_speculative_tokens": speculation.num_tokens,
+            "acceptance": list(speculation.acceptance),
+        }
+    return document | {"dynosim": own}
 
 
 def request_columns(result: RunResult) -> Columns:

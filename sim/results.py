@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
 from dynosim.sim.refusal import Refusal
@@ -22,12 +24,16 @@ class ReplicaLog:
 
     ``stints`` has (request, first_step, end_step) rows: the request got one token at the end of
     each step in [first_step, end_step) but those pauses that are not its first.
+
+    With speculative decoding, all steps of a stint but its first verify drafts and may give several
+    tokens: ``verifications`` has (request, tokens, steps) rows.
     """
 
     steps: Steps
     delivered: Steps
     stints: IntArray
     num_blocks: int
+    verifications: IntArray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +46,8 @@ class RunResult:
     router, where it had arrived at ``arrived_s``. ``cached_tokens`` counts prompt tokens found in
     the prefix cache when the request was first scheduled; what a preempted request finds again is
     not in it. ``frontend_s`` is what API servers added to the time to the first token: before the
-    request arrived, and between the engine and the client, who is
-    where first tokens and finishes are timed.
+    request arrived, and between the engine and the client, who is where first tokens and finishes
+    are timed. ``drafting`` is how the engines speculated, None where they did not.
     """
 
     workload: Workload
@@ -58,6 +64,7 @@ class RunResult:
     cached_tokens: IntArray
     preemptions: IntArray
     replicas: tuple[ReplicaLog, ...]
+    drafting: Drafting | None = None
 
     @property
     def completed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -70,11 +77,31 @@ class RunResult:
         return np.asarray(self.refusal > Refusal.TOO_LONG)
 
     def token_times_s(self, request: int) -> FloatArray:
-        """Returns when the client had each of the request's tokens."""
+        """Returns when the client had each of the request's tokens; those of a step all at once."""
         log = self.replicas[int(self.replica[request])]
         own = log.stints[log.stints[:, 0] == request]
         steps = [log.steps.token_steps(first, end) for _, first, end in own.tolist()]
-        return log.delivered.ends_s(np.concatenate(steps))
+        times_s = log.delivered.ends_s(np.concatenate(steps))
+        if self.drafting is None:
+            return times_s
+        wanted = int(self.workload.output_tokens[request])
+        return np.repeat(times_s, _tokens_by_step(self.drafting, request, wanted, map(len, steps)))
+
+
+def _tokens_by_step(
+    drafting: Drafting, request: int, wanted: int, lengths: Iterable[int]
+) -> IntArray:
+    """Returns the tokens of each step of stints that have so many steps."""
+    parts = []
+    emitted = 0
+    for length in lengths:
+        emitted += 1
+        verified = np.empty(0, dtype=np.int64)
+        if length > 1:
+            verified = drafting.tokens(request, emitted, wanted - emitted)[: length - 1]
+        parts += [np.ones(1, dtype=np.int64), verified]
+        emitted += int(verified.sum())
+    return np.concatenate(parts)
 
 
 class Recorder:
@@ -132,7 +159,13 @@ class Recorder:
         self._cached_tokens[index] = seq.cached_tokens
         self._preemptions[index] = seq.preemptions
 
-    def result(self, logs: list[StepLog], num_blocks: int, frontend: Frontend) -> RunResult:
+    def result(
+        self,
+        logs: list[StepLog],
+        num_blocks: int,
+        frontend: Frontend,
+        drafting: Drafting | None = None,
+    ) -> RunResult:
         """Returns the finished run; raises AssertionError unless every token is accounted for."""
         replicas = tuple(_replica_log(log, num_blocks, frontend) for log in logs)
         sent = _ints(self.replica) >= 0
@@ -168,6 +201,7 @@ class Recorder:
             cached_tokens=_ints(self._cached_tokens),
             preemptions=_ints(self._preemptions),
             replicas=replicas,
+            drafting=drafting,
         )
 
     def _tokens(self, replicas: tuple[ReplicaLog, ...]) -> IntArray:
@@ -176,6 +210,8 @@ class Recorder:
         for log in replicas:
             request, first, end = log.stints.T
             np.add.at(tokens, request, log.steps.num_tokens(first, end))
+            verified, verified_tokens, steps = log.verifications.T
+            np.add.at(tokens, verified, verified_tokens - steps)
         return tokens
 
     def _first_token_s(self, logs: list[tuple[IntArray, Steps]]) -> FloatArray:
@@ -201,6 +237,7 @@ def _replica_log(log: StepLog, num_blocks: int, frontend: Frontend) -> ReplicaLo
         delivered=frontend.delivered(steps),
         stints=log.stints(),
         num_blocks=num_blocks,
+        verifications=log.verifications(),
     )
 
 

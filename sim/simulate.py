@@ -17,6 +17,7 @@ from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.refusal import Refusal
@@ -148,6 +149,7 @@ def cluster_spec(
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=conservativeness
         * (rules.conservativeness_factor if lockstep else 1.0),
+        drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
     return ClusterSpec(
@@ -192,6 +194,20 @@ def compile_timer(engine: ResolvedEngine) -> StepTimer | DataParallelTimer:
 def scheduler_name(backend: str) -> str:
     """Returns whose scheduler forms the batches of ``backend``: vLLM's where it has none here."""
     return backend if backend in own_names(_SCHEDULERS) else "vllm"
+
+
+def _drafting(engine: ResolvedEngine) -> Drafting | None:
+    """Returns how the engine speculates, None where it does not."""
+    speculation = engine.speculation
+    if speculation is None:
+        return None
+    assert engine.args.max_model_len is not None, "unresolved engine"
+    return Drafting(
+        num_tokens=speculation.num_tokens,
+        acceptance=speculation.acceptance,
+        lookahead_tokens=speculation.lookahead_tokens,
+        max_model_len=engine.args.max_model_len,
+    )
 
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:

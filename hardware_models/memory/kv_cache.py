@@ -30,16 +30,21 @@ class PageGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class KvLayout:
-    """The groups of one pipeline stage, and the bytes of one page of one layer."""
+    """The groups of one pipeline stage, and the bytes of one page of one layer.
+
+    ``draft_page_bytes`` are those of all layers that draft: they cache every token, too.
+    """
 
     groups: tuple[PageGroup, ...]
     block_size: int
     page_bytes: int
+    draft_page_bytes: int = 0
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block: one page of every layer of a group."""
-        return self.page_bytes * max((g.layers for g in self.groups), default=0)
+        layers = max((g.layers for g in self.groups), default=0)
+        return self.page_bytes * layers + self.draft_page_bytes
 
     def pages_per_request(self, max_model_len: int, max_num_batched_tokens: int) -> int:
         """Blocks that a request of ``max_model_len`` tokens needs at most, over all groups."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.memory.activation import activation_bytes, logits_bytes
 from dynosim.hardware_models.memory.constants import MemoryConstants, memory_constants
+from dynosim.hardware_models.memory.draft import draft_kv_bytes_per_token, draft_weight_bytes
 from dynosim.hardware_models.memory.kv_cache import KvLayout, kv_bytes_per_token, kv_layout
 from dynosim.hardware_models.memory.rules import shape_notes, violated_rule
 from dynosim.hardware_models.memory.stages import Stage, pipeline_stages
@@ -113,14 +114,16 @@ def plan_without_hint(engine: ResolvedEngine) -> MemoryPlan:
 def _parts(engine: ResolvedEngine, stage: Stage, constants: MemoryConstants) -> _Parts:
     cuts = Cuts(engine.args.tensor_parallel_size, engine.expert_gpus, engine.mlp_gpus)
     weights = stage_weight_bytes(engine.model, stage, cuts, constants.mxfp4_intermediate_multiple)
+    weights += draft_weight_bytes(engine, constants.mxfp4_intermediate_multiple)
     layers = sum(count for _, count in stage.layers)
+    layout, draft_kv = kv_layout(engine, stage), draft_kv_bytes_per_token(engine)
     return _Parts(
         weights=int(weights),
         activation=activation_bytes(engine, stage, constants),
         non_torch=_non_torch_bytes(engine, constants),
         graphs=_graph_bytes(engine, layers, constants),
-        layout=kv_layout(engine, stage),
-        per_token=kv_bytes_per_token(engine, stage),
+        layout=replace(layout, draft_page_bytes=draft_kv * layout.block_size),
+        per_token=kv_bytes_per_token(engine, stage) + draft_kv,
     )
 
 

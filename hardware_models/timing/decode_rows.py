@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 
 
@@ -34,6 +35,16 @@ class DecodeRows:
         knots = np.array(sorted({c for _, g in grids for c in g.context.tolist()} or {1.0}))
         self._context = np.concatenate(([0.0], knots[knots > 0]))
         self._rows: dict[int, DecodeRow] = {}
+
+    def mapped(
+        self,
+        to: Sequence[Callable[[FloatArray, FloatArray, FloatArray], FloatArray]],
+        constant_s: Callable[[int], float],
+    ) -> DecodeRows:
+        """Returns rows of other grids, one map each as :meth:`DecodeGrid.mapped` takes it."""
+        pairs = zip(self._grids, to, strict=True)
+        grids = tuple((layers, grid.mapped(change)) for (layers, grid), change in pairs)
+        return DecodeRows(grids, constant_s)
 
     def __getitem__(self, num_decode: int) -> DecodeRow:
         row = self._rows.get(num_decode)

@@ -54,8 +54,19 @@ def graphs_of(engine: ResolvedEngine) -> Graphs:
         return Graphs((), False, launch_s)
     budget = args.max_num_batched_tokens or backend.max_num_batched_tokens
     seqs = args.max_num_seqs or backend.max_num_seqs
-    most = min(2 * seqs, backend.graph_max_tokens, budget)
-    return Graphs(sizes(backend.graph_steps, most), backend.graphs_in_mixed_steps, launch_s)
+    queries = engine.speculation.query_tokens if engine.speculation else 1
+    most = min(2 * seqs * queries, backend.graph_max_tokens, budget)
+    captured = sizes(backend.graph_steps, most)
+    if queries > 1:
+        captured = multiples(captured, queries, most)
+    return Graphs(captured, backend.graphs_in_mixed_steps, launch_s)
+
+
+def multiples(captured: tuple[int, ...], queries: int, most: int) -> tuple[int, ...]:
+    """Returns sizes that hold whole verifications: rounded up to multiples of ``queries``
+    (vLLM's adjust_cudagraph_sizes_for_spec_decode)."""
+    rounded = sorted({-(-size // queries) * queries for size in captured})
+    return tuple(size for size in rounded if size <= most)
 
 
 def sizes(steps: tuple[tuple[int, int], ...], most: int) -> tuple[int, ...]:

@@ -117,7 +117,9 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * ops.num_layers
     tokens[1:] += gaps_s + _hand_over_s(engine, len(tokens))
     tokens[1:] -= engine.backend.fused_quantization_s * _num_quantizing(token_ops, gpu)
-    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max_seqs, skew)
+    queries = engine.speculation.query_tokens if engine.speculation else 1
+    most_logits = min(queries * max_seqs, budget + max_seqs)
+    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits), skew)
     fixed, per_token = _prefill_state(gpu, ops.states)
     joint, named_joint = None, tuple[OpSource, ...]()
     if ops.joint:

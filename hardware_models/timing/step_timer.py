@@ -103,6 +103,10 @@ class StepTimer:
             from dynosim.hardware_models.timing.pipeline import PipelinedStepTimer
 
             return PipelinedStepTimer.of(engine, priced, graphs)
+        if engine.speculation is not None:
+            from dynosim.hardware_models.timing.speculation import SpeculativeStepTimer
+
+            return SpeculativeStepTimer.of(engine, priced, graphs)
         return cls(
             priced,
             graphs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,12 +41,18 @@ def decode_curve(timer: Timer, load: Load, most: int) -> FloatArray:
 
 
 def engine_curve(
-    timer: Timer, load: Load, decode_s: FloatArray, *, budget: int, mixes: bool
+    timer: Timer,
+    load: Load,
+    decode_s: FloatArray,
+    *,
+    budget: int,
+    mixes: bool,
+    query_tokens: int = 1,
 ) -> EngineCurve:
     """Returns the curve of an engine whose steps hold at most ``budget`` tokens.
 
     ``decode_s`` is its :func:`decode_curve`; ``mixes`` says that decodes share their steps with
-    prefill chunks; where they do not, they wait.
+    prefill chunks; where they do not, they wait. A decode takes ``query_tokens`` of a step.
     """
     most = len(decode_s) - 1
     sizes = np.arange(most + 1)
@@ -54,13 +61,14 @@ def engine_curve(
     for size in knots:
         # The prompt itself takes a slot.
         sharing = min(size, most - 1) if mixes else 0
-        room = max(budget - sharing, 1)
-        costs = [_prefill(timer, load, prompt, room, sharing) for prompt in load.prompt_classes]
+        batch = Batch(sharing, sharing * query_tokens)
+        room = max(budget - batch.tokens, 1)
+        costs = [_prefill(timer, load, prompt, room, batch) for prompt in load.prompt_classes]
         steps = [steps for _, steps in costs]
         step_s = float(decode_s[sharing])
         added.append(float(np.mean([s for s, _ in costs])))
         mean_answer.append(added[-1] + float(np.mean(steps)) * step_s)
-        seconds, count = _prefill(timer, load, load.long_prompt, room, sharing)
+        seconds, count = _prefill(timer, load, load.long_prompt, room, batch)
         long_answer.append(seconds + count * step_s)
     return EngineCurve(
         decode_s=decode_s,
@@ -78,17 +86,24 @@ def _knots(most: int, factor: float) -> list[int]:
     return knots[: most + 1]
 
 
-def _prefill(timer: Timer, load: Load, prompt: int, room: int, sharing: int) -> tuple[float, int]:
-    """Returns the seconds that a prompt adds to steps of ``sharing`` decodes, and its steps."""
-    context = round(sharing * load.context_tokens)
-    alone_s = timer.decode_line(sharing, context)[0] if sharing else 0.0
+class Batch(NamedTuple):
+    """The decodes that a prefill chunk shares its step with: sequences, and their tokens."""
+
+    size: int
+    tokens: int
+
+
+def _prefill(timer: Timer, load: Load, prompt: int, room: int, batch: Batch) -> tuple[float, int]:
+    """Returns the seconds that a prompt adds to steps of a batch of decodes, and its steps."""
+    context = round(batch.size * load.context_tokens)
+    alone_s = timer.decode_line(batch.size, context)[0] if batch.size else 0.0
     prefix = round(load.hit_tokens)
     seconds, steps, done = 0.0, 0, 0
     while done < prompt:
         chunk = min(room, prompt - done)
         attention_s = timer.prefill_attention_s(chunk, prefix + done)
-        logits = sharing + (done + chunk == prompt)
-        step_s = timer.step_s(chunk + sharing, logits, attention_s, sharing, context)
+        logits = batch.tokens + (done + chunk == prompt)
+        step_s = timer.step_s(chunk + batch.tokens, logits, attention_s, batch.size, context)
         seconds += max(step_s - alone_s, _LEAST_S)
         done += chunk
         steps += 1

@@ -77,17 +77,34 @@ def _group(
     num_gpus = np.array([d.num_gpus for d in deployments], dtype=np.float64)
     engine = _widest([engine for engine, _ in planned])
     timer = StepTimer.compile(engine)
+    queries, length = _verification(engine)
+    slots = np.minimum(slots, np.maximum(budgets // queries, 1))
     decode_s = decode_curve(timer, load, min(int(slots.max()), MOST_DECODES))
     metrics: dict[str, FloatArray] = {}
     use = np.empty(len(deployments))
     for budget in np.unique(budgets):
         own = budgets == budget
-        curve = engine_curve(timer, load, decode_s, budget=int(budget), mixes=_mixes(engine))
+        curve = engine_curve(
+            timer,
+            load,
+            decode_s,
+            budget=int(budget),
+            mixes=_mixes(engine),
+            query_tokens=queries,
+        )
+        # Little's law counts tokens.
+        curve = replace(curve, decode_s=curve.decode_s / length)
         state = steady_state(curve, load, slots=slots[own], replicas=replicas[own])
         use[own] = state.use
         for name, values in _metrics(state, load, engine, replicas[own], num_gpus[own]).items():
             metrics.setdefault(name, np.empty(len(deployments)))[own] = values
     return metrics, use
+
+
+def _verification(engine: ResolvedEngine) -> tuple[int, float]:
+    """Returns the tokens that a decode computes in a step, and those that it gets."""
+    speculation = engine.speculation
+    return (speculation.query_tokens, speculation.mean_acceptance_length) if speculation else (1, 1)
 
 
 def _widest(engines: Sequence[ResolvedEngine]) -> ResolvedEngine:

@@ -74,7 +74,7 @@ def _group(spec: ClusterSpec, timer: GroupTimer, requests: Requests) -> RankGrou
 
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
-    limits = spec.limits
+    limits = _seeded(spec.limits, seed)
     requests = Requests(workload, limits)
     inputs = RouterInputs(requests, _step_times(spec), spec.routing.router_event_lag_s)
     apart = spec.ranks > 1 and spec.lockstep is None
@@ -88,8 +88,9 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
         engines = [engine for group in groups for engine in group.engines]
     else:
+        kind = _engine_kind(limits)
         engines = [
-            Engine(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
+            kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
             for _ in range(spec.replicas * spec.ranks)
         ]
     if inputs.index is not None:
@@ -121,4 +122,18 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     for engine in engines:
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
-    return recorder.result([engine.log for engine in engines], spec.num_blocks, spec.frontend)
+    logs = [engine.log for engine in engines]
+    return recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
+
+
+def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:
+    drafting = limits.drafting
+    return replace(limits, drafting=replace(drafting, seed=seed)) if drafting else limits
+
+
+def _engine_kind(limits: EngineLimits) -> type[Engine]:
+    if limits.drafting is None:
+        return Engine
+    from dynosim.sim.engine.speculative_engine import SpeculativeEngine
+
+    return SpeculativeEngine

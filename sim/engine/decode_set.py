@@ -47,7 +47,9 @@ class DecodeSet:
         self.width += 1
         self.context_tokens += seq.computed
         self._crossings[(steps - seq.computed) % self.block_size] += 1
-        finish = steps + seq.output_tokens - seq.emitted
+        self._end_at(steps + seq.output_tokens - seq.emitted, seq)
+
+    def _end_at(self, finish: int, seq: Sequence) -> None:
         due = self._due.get(finish)
         if due is None:
             self._due[finish] = [seq]
@@ -75,11 +77,19 @@ class DecodeSet:
     def longest_beyond_mean(self) -> float:
         """Returns the tokens by which the longest context exceeds the mean; looks at every one."""
         longest = max(seq.computed - seq.join_step for due in self._due.values() for seq in due)
-        return longest + self.steps - self.context_tokens / self.size
+        return longest + self.steps - self.context_tokens / self.width
 
-    def crosses(self, seq: Sequence) -> bool:
-        """Whether the sequence needs a new KV block in the coming step."""
-        return (seq.computed + self.steps - seq.join_step) % self.block_size == 0
+    def held_blocks(self, seq: Sequence, has_next: bool) -> int:
+        """Returns the KV blocks of a sequence, with those of the coming step if it has them."""
+        return -(-(seq.computed + self.steps - seq.join_step + has_next) // self.block_size)
+
+    def missing_blocks(self, seq: Sequence) -> int:
+        """Returns the KV blocks that the sequence needs for the coming step."""
+        return int((seq.computed + self.steps - seq.join_step) % self.block_size == 0)
+
+    def emitted(self, seq: Sequence) -> int:
+        """Returns how many tokens a decoding sequence has so far."""
+        return seq.emitted + self.steps - seq.join_step
 
     def blocks_for_step(self) -> int:
         """Returns the KV blocks that the coming step needs."""

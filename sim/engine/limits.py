@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynosim.sim.engine.drafting import Drafting
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
@@ -21,6 +23,8 @@ class EngineLimits:
     prefill batches; and how much of the tokens that may still be generated entering requests
     leave room for.
 
+    ``drafting`` is how the engine speculates, None where every step gives a sequence one token.
+
     Without ``leaps_chunks`` steps with a prompt go one by one even where ``max_run`` leaps.
     """
 
@@ -36,5 +40,11 @@ class EngineLimits:
     scheduler_reserve_full_isl: bool = True
     enable_mixed_chunk: bool = False
     schedule_conservativeness: float = 1.0
+    drafting: Drafting | None = None
     max_run: int = 1 << 40
     leaps_chunks: bool = True
+
+    @property
+    def query_tokens(self) -> int:
+        """Tokens that a decoding sequence takes of a step's budget."""
+        return self.drafting.query_tokens if self.drafting else 1

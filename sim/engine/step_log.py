@@ -15,6 +15,7 @@ from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 # Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
 _RUN = Struct("=4d5i")
 _STINT = Struct("=3q")
+_VERIFIED = Struct("=3q")
 _FLOATS = ("start_s", "dt_s", "growth_s", "counts")
 _COUNTS = ("num_decode", "num_first", "used_blocks", "running", "waiting")
 _ROW = np.dtype([(name, "f8") for name in _FLOATS] + [(name, "i4") for name in _COUNTS])
@@ -30,15 +31,19 @@ class StepLog:
     token to its last, more if it was preempted between. That is every token's time, at a cost
     that grows with requests and not with tokens. A *pause* is a step that whoever was decoding
     sits out: of a stint it counts only as the first step.
+
+    With speculative decoding the steps of a stint but its first may give several tokens; how many
+    they gave is kept beside.
     """
 
-    __slots__ = ("_pauses", "_runs", "_stints", "num_steps")
+    __slots__ = ("_pauses", "_runs", "_stints", "_verified", "num_steps")
 
     def __init__(self) -> None:
         self.num_steps = 0
         self._pauses = array("q")
         self._runs = bytearray()
         self._stints = bytearray()
+        self._verified = bytearray()
 
     def run(
         self,
@@ -57,6 +62,27 @@ class StepLog:
             start_s, dt_s, growth_s, count, num_decode, num_first, used_blocks, running, waiting
         )
         self.num_steps += count
+
+    def runs(
+        self,
+        start_s: FloatArray,
+        dt_s: FloatArray,
+        used_blocks: IntArray,
+        num_decode: int,
+        running: int,
+        waiting: int,
+    ) -> None:
+        """Adds runs of one step each."""
+        rows = np.zeros(len(start_s), dtype=_ROW)
+        rows["start_s"], rows["dt_s"], rows["counts"] = start_s, dt_s, 1.0
+        rows["num_decode"], rows["used_blocks"] = num_decode, used_blocks
+        rows["running"], rows["waiting"] = running, waiting
+        self._runs += rows.tobytes()
+        self.num_steps += len(rows)
+
+    def verified(self, request: int, tokens: int, steps: int) -> None:
+        """Notes that verifications in so many steps gave ``request`` these tokens."""
+        self._verified += _VERIFIED.pack(request, tokens, steps)
 
     def stint(self, request: int, first_step: int, end_step: int) -> None:
         """Adds one token for ``request`` at the end of every step in [first_step, end_step).
@@ -118,6 +144,10 @@ class StepLog:
     def stints(self) -> IntArray:
         """Returns (request, first_step, end_step) rows, one per stint, in order of their ends."""
         return np.frombuffer(self._stints, dtype=np.int64).reshape(-1, 3).copy()
+
+    def verifications(self) -> IntArray:
+        """Returns (request, tokens, steps) rows of speculative decoding."""
+        return np.frombuffer(self._verified, dtype=np.int64).reshape(-1, 3).copy()
 
 
 @dataclass(frozen=True)

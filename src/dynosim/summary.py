@@ -40,6 +40,7 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
         *_expected(metrics, expectation),
         *_over_seeds(spread),
@@ -135,6 +136,18 @@ def _engine(metrics: Metrics) -> str:
         f"{metrics['preemptions']:,} preemptions, "
         f"prefix hit rate {metrics['prefix_hit_rate']:.1%}, busy {metrics['busy_share']:.1%}"
     )
+
+
+def _speculation(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    speculation = simulation.engine.speculation
+    if speculation is not None:
+        length = shown(metrics["spec_decode_acceptance_length"], ".2f")
+        rate = shown(metrics["spec_decode_acceptance_rate"], ".1f")
+        yield (
+            "Speculation",
+            f"{speculation.method}, {speculation.num_tokens} drafts a step: "
+            f"{length} tokens a verification, {rate} % of drafts accepted",
+        )
 
 
 def _cost(metrics: Metrics) -> str:

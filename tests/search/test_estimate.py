@@ -119,3 +119,23 @@ def test_ranks_of_a_dense_model_are_estimated_as_replicas() -> None:
     )
     for name, values in ranks.items():
         np.testing.assert_array_equal(values, replicas[name], name)
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+def test_an_engine_that_speculates_is_estimated_by_its_tokens(backend: str) -> None:
+    load = build_workload(
+        WorkloadSpec(
+            random_input_len=300, random_output_len=200, max_concurrency=24, num_prompts=120
+        )
+    )
+    deployment = Deployment(
+        model="meta-llama/Llama-3.1-8B-Instruct",
+        gpu="h100",
+        backend=backend,
+        speculative_method="eagle3",
+        num_speculative_tokens=3,
+    )
+    found = estimate([deployment], load).metrics
+    simulated = simulate(deployment, load).metrics()
+    for name in ("output_throughput", "mean_tpot_ms"):
+        assert found[name][0] == pytest.approx(simulated[name], rel=0.2), name

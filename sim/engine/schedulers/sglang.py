@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections import deque
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.output_estimate import OutputEstimate
 from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.sglang_rules import sglang_rules
+from dynosim.sim.engine.speculative_decode_set import decode_set
+from dynosim.sim.engine.speculative_output_estimate import output_estimate
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.waiting_order import WaitingOrder
 
@@ -44,7 +44,7 @@ class SglangScheduler(StepByStep):
         self.kv = kv
         self.running: dict[int, Sequence] = {}
         self.prefilling: list[Sequence] = []
-        self.decoding = DecodeSet(limits.block_size)
+        self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
@@ -52,7 +52,7 @@ class SglangScheduler(StepByStep):
         self._limits = limits
         self._log = log
         self._rules = rules = sglang_rules()
-        self._estimate = OutputEstimate(rules, limits.schedule_conservativeness)
+        self._estimate = output_estimate(rules, limits.schedule_conservativeness, self.decoding)
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
         # What requests hold of the tree, by index; kept while they are retracted.
@@ -318,9 +318,9 @@ class SglangScheduler(StepByStep):
             assert victim is not None, "a request alone has no room"
             self._send_back(victim)
             self.kv.make_room(-(-ahead * decoding.size // self._block_size))
-        kept = sorted((s for s in self.running.values() if s.is_decoding), key=_least_last)
+        kept = sorted((s for s in self.running.values() if s.is_decoding), key=self._least_last)
         self._reorder(kept + self.prefilling)
-        generated = sum(seq.emitted + decoding.steps - seq.join_step for seq in kept)
+        generated = sum(map(decoding.emitted, kept))
         allowed = sum(seq.output_tokens for seq in kept)
         ratio = min(1.0, (generated + ahead * len(kept)) / (allowed + 1))
         self._estimate.restart(ratio, decoding.steps + 1)
@@ -328,7 +328,11 @@ class SglangScheduler(StepByStep):
     def _victim(self) -> Sequence:
         """Returns who has generated least; of those the longest prompt, then the last in order."""
         decodes = (seq for seq in reversed(self.running.values()) if seq.is_decoding)
-        return max(decodes, key=_least_last)
+        return max(decodes, key=self._least_last)
+
+    def _least_last(self, seq: Sequence) -> tuple[int, int]:
+        """Sorts decoding sequences by tokens generated, most first, then by prompt, short first."""
+        return -self.decoding.emitted(seq), seq.prompt_tokens
 
     def _send_back(self, seq: Sequence) -> None:
         """Sends a running sequence to the end of the queue; the tree keeps what it has."""
@@ -366,11 +370,6 @@ class SglangScheduler(StepByStep):
         self._let_go(seq)
         del self._leases[seq.index]
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
-
-
-def _least_last(seq: Sequence) -> tuple[int, int]:
-    """Sorts decoding sequences by tokens generated, most first, then by prompt, shortest first."""
-    return seq.join_step - seq.emitted, seq.prompt_tokens
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain
 
@@ -54,6 +54,8 @@ class TrtllmScheduler(StepByStep):
         "_limits",
         "_log",
         "_max_seqs",
+        "_query_tokens",
+        "_slots_ahead",
         "_unit_tokens",
         "_unpledged",
         "chunks",
@@ -72,7 +74,7 @@ class TrtllmScheduler(StepByStep):
         self.running: dict[int, Sequence] = {}
         self.prefilling: list[Sequence] = []
         self.decodes_pause = False
-        self.decoding = DecodeSet(limits.block_size)
+        self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
@@ -82,8 +84,12 @@ class TrtllmScheduler(StepByStep):
         self._is_guaranteed = limits.scheduling_policy == "guaranteed_no_evict"
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
+        self._query_tokens = limits.query_tokens
+        drafting = limits.drafting
+        self._slots_ahead = drafting.num_tokens + drafting.lookahead_tokens if drafting else 0
         # More sequences than tokens in a step could never all generate.
-        self._max_seqs = min(limits.max_num_seqs, limits.max_num_batched_tokens)
+        most = limits.max_num_batched_tokens // self._query_tokens
+        self._max_seqs = min(limits.max_num_seqs, most)
         self._chunk_unit = min(limits.block_size, limits.max_num_batched_tokens)
         # Blocks that are free and that no running request may still need: constant while all
         # generate.
@@ -102,7 +108,7 @@ class TrtllmScheduler(StepByStep):
             self._pause(self.running[max(self.running)])
             blocks = decoding.blocks_for_step()
         kv.take(blocks)
-        budget = self._limits.max_num_batched_tokens - decoding.size
+        budget = self._limits.max_num_batched_tokens - decoding.size * self._query_tokens
         if self.prefilling:
             budget = self._continue_prompts(budget)
         if self.waiting and not paused:
@@ -213,7 +219,8 @@ class TrtllmScheduler(StepByStep):
 
         That one is never stored: a request that fits the pool by just that much may use all of it.
         """
-        blocks = -(-(seq.prompt_tokens + seq.output_tokens) // self._block_size)
+        tokens = seq.prompt_tokens + seq.output_tokens + self._slots_ahead
+        blocks = -(-tokens // self._block_size)
         return min(blocks, self.kv.num_blocks)
 
     def _enter(self, seq: Sequence, prefix: _Prefix, now_s: float) -> None:

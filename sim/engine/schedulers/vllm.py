@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
-from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain, num_units
 from dynosim.sim.engine.waiting_queue import PriorityQueue
@@ -48,6 +48,7 @@ class VllmScheduler:
         "_log",
         "_longest_chunk",
         "_order",
+        "_query_tokens",
         "_unit_tokens",
         "_watermark",
         "chunks",
@@ -65,7 +66,7 @@ class VllmScheduler:
         self.kv = kv
         self.running: dict[int, Sequence] = {}
         self.prefilling: list[Sequence] = []
-        self.decoding = DecodeSet(limits.block_size)
+        self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
         self.decodes_pause = False
         self.num_preemptions = 0
@@ -81,6 +82,7 @@ class VllmScheduler:
         self._watermark = int(limits.watermark * (kv.num_blocks + 1))
         self._longest_chunk = _UNBOUNDED
         self._order = 0
+        self._query_tokens = limits.query_tokens
 
     def schedule(self, now_s: float) -> bool:
         """Forms the batch of the next step; returns whether anyone was preempted for it.
@@ -94,7 +96,7 @@ class VllmScheduler:
         self.chunks.clear()
         # Who comes first matters only where blocks or budget run out.
         blocks = decoding.blocks_for_step()
-        budget = self._limits.max_num_batched_tokens - decoding.size
+        budget = self._limits.max_num_batched_tokens - decoding.size * self._query_tokens
         preempted = False
         if self.prefilling or blocks > kv.free_blocks or budget < 0:
             budget, preempted = self._schedule_running(blocks, budget)
@@ -169,6 +171,8 @@ class VllmScheduler:
                 continue
             if budget <= 0:
                 break
+            if seq.is_decoding and budget < self._query_tokens:
+                continue
             tokens, missing = self._wanted(seq, budget)
             while missing > kv.free_blocks and seq.order in running:
                 preempted = True
@@ -190,7 +194,7 @@ class VllmScheduler:
     def _wanted(self, seq: Sequence, budget: int) -> tuple[int, int]:
         """Returns the tokens that a running sequence would get, and the blocks it lacks."""
         if seq.is_decoding:
-            return 1, int(self.decoding.crosses(seq))
+            return self._query_tokens, self.decoding.missing_blocks(seq)
         tokens = min(seq.target - seq.computed, budget, self._longest_chunk)
         return tokens, -(-(seq.computed + tokens) // self._block_size) - seq.blocks
 
@@ -207,8 +211,16 @@ class VllmScheduler:
             elif not tokens:
                 self.decoding.leave(seq)
                 self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+                self._give_back_lookahead(seq)
                 seq.target = seq.computed + 1
                 self.prefilling.append(seq)
+
+    def _give_back_lookahead(self, seq: Sequence) -> None:
+        """Frees the blocks of drafts that a sequence will not verify now."""
+        blocks = -(-seq.computed // self._block_size)
+        if seq.blocks > blocks:
+            self.kv.release([], 0, seq.blocks - blocks)
+            seq.blocks = blocks
 
     # --- equal steps --------------------------------------------------------------------------
 
@@ -218,7 +230,7 @@ class VllmScheduler:
         While one prompt takes all of the budget that decodes leave, nobody enters.
         """
         limits = self._limits
-        if len(self.chunks) != 1 or limits.long_prefill_token_threshold:
+        if len(self.chunks) != 1 or limits.long_prefill_token_threshold or limits.drafting:
             return 0
         ((seq, chunk),) = self.chunks
         decoding = self.decoding
@@ -336,9 +348,12 @@ class VllmScheduler:
         """
         del self.running[seq.order]
         if seq.is_decoding:
+            held = self.decoding.held_blocks(seq, given > 0)
             self.decoding.leave(seq)
             self._log.stint(seq.index, seq.first_step, self._log.num_steps)
-            seq.blocks = -(-(seq.computed + given) // self._block_size)
+            seq.blocks = held
+            # Drafts are not cached.
+            given = min(given, 1)
         else:
             self.prefilling.remove(seq)
         seq.computed += given
