@@ -31,7 +31,7 @@ class Unseen:
         """Raises AssertionError: there is no telling before the run."""
         raise AssertionError("a router that is blind looked at a replica")
 
-    prefill_tokens = decode_blocks = waiting = outstanding
+    prefilling = prefill_tokens = decode_blocks = waiting = outstanding
 
     @property
     def kv_use(self) -> float:

@@ -178,6 +178,7 @@ class Dispatcher:
             waited_s = self._env.now - self._times_s.pop(request)[1]
         blocks = -(-tokens // requests.block_size)
         load.outstanding += 1
+        load.prefilling += 1
         load.prefill_tokens += tokens - cached
         load.decode_blocks += blocks
         self._debts[request] = Debt(load, tokens - cached, blocks)
@@ -198,6 +199,7 @@ class Dispatcher:
 
     def _on_prefilled(self, seq: Request) -> None:
         debt = self._debts[seq.index]
+        debt.load.prefilling -= 1
         debt.load.prefill_tokens -= debt.prefill_tokens
 
     def finished(self, seq: Request) -> None:

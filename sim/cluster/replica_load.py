@@ -12,8 +12,8 @@ class ReplicaLoad:
     """The requests that a router sent to a replica, and what it may ask the replica's engine.
 
     ``outstanding`` counts the unfinished requests, ``decode_blocks`` the KV blocks of their
-    prompts, ``prefill_tokens`` the prompt tokens, cached ones as known when they were sent left
-    out, of those without a first token.
+    prompts. ``prefilling`` of them have no token yet, and ``prefill_tokens`` to compute: of what
+    was cached, as known when they were sent, nothing is in that.
     """
 
     __slots__ = (
@@ -24,6 +24,7 @@ class ReplicaLoad:
         "number",
         "outstanding",
         "prefill_tokens",
+        "prefilling",
     )
 
     def __init__(
@@ -35,6 +36,7 @@ class ReplicaLoad:
     ) -> None:
         self.number = number
         self.outstanding = 0
+        self.prefilling = 0
         self.prefill_tokens = 0
         self.decode_blocks = 0
         self._worker = worker

@@ -15,7 +15,9 @@ def cached_units(pool: BlockPool, units: list[int]) -> int:
     node, at = pool.root, 0
     while at < len(units) and (child := node.children.get(units[at])) is not None:
         shared = 0
-        while shared < len(child.units) and units[at : at + shared + 1] == child.units[: shared + 1]:
+        for ours, theirs in zip(units[at:], child.units, strict=False):
+            if ours != theirs:
+                break
             shared += 1
         at += shared
         if shared < len(child.units):
