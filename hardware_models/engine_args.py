@@ -66,16 +66,20 @@ class EngineArgs:
     """Token budget of one engine step; by default the backend's own."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)] | None = None
     """Share of the GPU's memory that the engine may take; by default the backend's own."""
-    block_size: Positive = 16
-    """Tokens in one KV-cache block."""
-    enable_prefix_caching: bool = True
-    """Reuse the KV cache of prompt beginnings seen before."""
-    enable_chunked_prefill: bool = True
-    """Split long prompts over several steps."""
+    block_size: Positive | None = None
+    """Tokens in one KV-cache block; by default the backend's own."""
+    enable_prefix_caching: bool | None = None
+    """Reuse the KV cache of prompt beginnings seen before; by default as the backend does."""
+    enable_chunked_prefill: bool | None = None
+    """Split long prompts over several steps; by default as the backend does."""
     sampling: Sampling = "greedy"
     """How tokens are drawn; top_p (or top_k) sorts the whole vocabulary for each of them (vllm)."""
     enforce_eager: bool = False
     """Launch kernel by kernel instead of replaying CUDA graphs."""
+    cuda_graph_padding: bool | None = None
+    """Pad decode batches to the next CUDA graph; by default as the backend does."""
+    async_scheduling: bool | None = None
+    """Form each batch while the one before it runs; by default as the backend's version does."""
     scheduling_policy: str | None = None
     """Order in which waiting requests enter; by default the backend's own."""
     long_prefill_token_threshold: Annotated[int, Ge(0)] = 0

@@ -74,7 +74,7 @@ class RankGroup:
         blocks_per_unit: int,
         balancer: Balancer,
     ) -> None:
-        limits = replace(limits, leaps_chunks=False)
+        limits = replace(limits, leaps_chunks=False, async_scheduling=False)
         self._ranks = [
             Rank(timer.own, limits, num_blocks, blocks_per_unit) for _ in range(timer.ranks)
         ]
@@ -87,6 +87,11 @@ class RankGroup:
     def engines(self) -> list[Engine]:
         """The engine of every rank."""
         return [rank.engine for rank in self._ranks]
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived at any rank and not entered."""
+        return len(self.waiting)
 
     def engine_of(self, request: int) -> Engine:
         """Returns the engine of the rank that a request went to."""
@@ -129,6 +134,11 @@ class RankGroup:
         can_enter = len(busy) < len(self._ranks) or any(e.is_interruptible for e in busy)
         self.is_interruptible = steps > 1 and can_enter
         return end_s
+
+    def enqueue(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request that arrives; returns the end of the run in progress if that moves."""
+        self.waiting.append(seq)
+        return self.boundary_after(time_s) if self.is_interruptible else None
 
     def boundary_after(self, time_s: float) -> float:
         """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""

@@ -49,8 +49,6 @@ class Worker:
         on_run_end: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
-        self.outstanding = 0
-        self.prompt_tokens = 0
         self._env = env
         self._on_finish = on_finish
         self._horizon = horizon
@@ -59,21 +57,14 @@ class Worker:
         self._run_number = 0
         self._run_end_s = 0.0
 
-    @property
-    def waiting(self) -> int:
-        """Requests that have not entered."""
-        return len(self.engine.waiting)
-
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
-        self.outstanding += 1
-        self.prompt_tokens += seq.prompt_tokens
-        self.engine.waiting.append(seq)
+        sooner_s = self.engine.enqueue(seq, self._env.now)
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
-        elif self.engine.is_interruptible:
-            self._end_run_at(self.engine.boundary_after(self._env.now), _RUN_END)
+        elif sooner_s is not None:
+            self._end_run_at(sooner_s, _RUN_END)
 
     def _end_run_at(self, time_s: float, priority: EventPriority) -> None:
         self._run_number += 1
@@ -86,15 +77,10 @@ class Worker:
         assert isinstance(event, RunEnd)
         if event.number != self._run_number:
             return
-        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._finish)
+        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._on_finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
         else:
             self._is_busy = False
         if self._after_run is not None:
             self._after_run()
-
-    def _finish(self, seq: Sequence, time_s: float) -> None:
-        self.outstanding -= 1
-        self.prompt_tokens -= seq.prompt_tokens
-        self._on_finish(seq, time_s)
