@@ -7,7 +7,7 @@ itself, and so it needs no common clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 
 import numpy as np
@@ -48,11 +48,12 @@ class Abreast:
     def run(self, fitting: IntArray) -> None:
         """Runs the requests ``fitting`` to their ends."""
         recorder = self._recorder
-        arrived_s = np.frombuffer(recorder.arrived_s)[fitting]
-        for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
+        # Compiled code must know that these are floats.
+        arrivals_s: Iterator[float] = iter(np.frombuffer(recorder.arrived_s)[fitting].data)
+        for index, arrives_s in zip(fitting.data, arrivals_s, strict=True):
             if arrives_s > self._now_s:
                 self._advance(arrives_s)
-                self._now_s = float(arrives_s)
+                self._now_s = arrives_s
             self._dispatcher.arrive(index, recorder.sent_s[index])
         self._advance(math.inf)
 
