@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Items
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.cluster.dispatcher import Dispatcher
-from dynosim.sim.cluster.replica import Replica
+from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routing import Routing
-from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
@@ -30,19 +27,12 @@ class Abreast:
     arrivals come before the ends of runs, so that all of them can enter.
     """
 
-    def __init__(
-        self,
-        replicas: Items[Replica],
-        engines: Items[Items[Engine]],
-        routing: Routing,
-        requests: Requests,
-        recorder: Recorder,
-    ) -> None:
-        self._replicas = replicas
+    def __init__(self, pool: Pool, requests: Requests, recorder: Recorder) -> None:
+        self._replicas = pool.replicas
         self._requests = requests
         self._recorder = recorder
-        self._dispatcher = Dispatcher(routing, requests, replicas, engines, self)
-        self._ends_s = [math.inf] * len(replicas)
+        self._dispatcher = Dispatcher(pool, requests, self)
+        self._ends_s = [math.inf] * len(pool.replicas)
         self._now_s = 0.0
 
     def run(self, fitting: IntArray) -> None:
