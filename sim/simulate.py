@@ -122,9 +122,6 @@ def simulate(
     spec = cluster_spec(deployment, decode, prefill, leap=leap)
     result = run_cluster(spec, workload, seed)
     warnings += _refusals(result, _limit(decode.engine, spec))
-    if deployment.idle_fields:
-        names = ", ".join(deployment.idle_fields)
-        warnings += (f"without prefill_replicas there is no use for {names}",)
     return Simulation(
         deployment=deployment, decode=decode, prefill=prefill, result=result, warnings=warnings
     )
