@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Le
 
 from dynosim.hardware_models.engine_args import EngineArgs, Positive
 from dynosim.hardware_models.kv_transfer import Fabric, Overlap
+from dynosim.sim.cluster.router_options import RouterOptions
 
 _PREFILL = "prefill_"
 OF_PREFILL_POOL = (
@@ -26,7 +27,7 @@ OF_PREFILL_POOL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment(EngineArgs):
+class Deployment(RouterOptions, EngineArgs):
     """Engine arguments plus replicas and router: one point of a search space, hashable.
 
     With ``prefill_replicas`` there are two pools. The plain fields then describe the one that
@@ -35,8 +36,6 @@ class Deployment(EngineArgs):
 
     replicas: Positive = 1
     """Engines behind the router."""
-    router: str = "round_robin"
-    """How requests are spread over the replicas."""
     prefill_replicas: Annotated[int, Ge(0)] = 0
     """Engines that compute prompts for the others, which then only decode; 0: all do both."""
     prefill_gpu: str | None = None

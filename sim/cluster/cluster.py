@@ -11,6 +11,8 @@ from dynosim.sim.cluster.frontend import IDLE, Frontend
 from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.rank_group import GroupTimer
 from dynosim.sim.cluster.requests import Requests, accepted
+from dynosim.sim.cluster.router_options import ROUND_ROBIN, RouterOptions
+from dynosim.sim.cluster.routing import Rotation, check_options
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import HandOvers, Recorder, RunResult
@@ -40,7 +42,7 @@ class ClusterSpec:
     max_model_len: int
     max_prompt_tokens: int | None = None
     replicas: int = 1
-    router: str = "round_robin"
+    routing: RouterOptions = ROUND_ROBIN
     frontend_s: float = 0.0
     frontend: Frontend = IDLE
     ranks: int = 1
@@ -64,6 +66,8 @@ class PrefillSpec:
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
     limits = _seeded(spec.limits, seed)
+    pools = [spec] if spec.prefill is None else [spec, spec.prefill.pool]
+    check_options(spec.routing, [pool.routing.router for pool in pools])
     if spec.prefill is not None:
         # At any step boundary somebody may ask for blocks, or bring a prompt's KV.
         limits = replace(limits, leaps_chunks=False)
@@ -78,16 +82,20 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     prefill = None
     if spec.prefill is not None:
         prefill = _run_disaggregated(spec, spec.prefill, pool, requests, fitting, recorder, seed)
-    # Where nothing that an engine does can reach another, each runs through its own requests.
-    elif workload.max_concurrency is None and pool.router.is_blind:
-        from dynosim.sim.cluster.apart import run_apart
-
-        run_apart(pool.replicas, pool.router, requests, fitting, recorder)
-    else:
+    elif workload.max_concurrency is not None or pool.routing.is_live:
         from dynosim.sim.cluster.together import Together
 
-        live = pool.live_frontend(spec, recorder)
-        Together(pool.replicas, pool.router, requests, recorder, live).run(fitting)
+        Together(pool, requests, recorder, pool.live_frontend(spec, recorder)).run(fitting)
+    elif not pool.routing.is_blind:
+        from dynosim.sim.cluster.abreast import Abreast
+
+        Abreast(pool, requests, recorder).run(fitting)
+    else:
+        # Nothing that an engine does can reach another: each runs through its own requests.
+        from dynosim.sim.cluster.apart import run_apart
+
+        router = Rotation(pool.routing.routers)
+        run_apart(pool.replicas, router, requests, fitting, recorder)
     pool.note_ranks(recorder.replica)
     pool.check()
     return recorder.result(
@@ -114,15 +122,13 @@ def _run_disaggregated(
     prompts = Requests(recorder.workload, limits)
     prefill = Pool.of(pool, limits, prompts, seed)
     run = Disaggregated(
-        decode.replicas,
-        decode.router,
+        decode,
         requests,
         recorder,
         decode.live_frontend(spec, recorder),
         PrefillPool(
-            engines=prefill.replicas,
+            pool=prefill,
             requests=prompts,
-            router=prefill.router,
             transfer=split.transfer,
             local_below_tokens=split.local_below_tokens,
         ),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.balancers.base import Balancer
 from dynosim.sim.cluster.frontend import LiveFrontend
 from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
-from dynosim.sim.cluster.rank_router import RankRouter
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routers.base import Router
+from dynosim.sim.cluster.router_inputs import RouterInputs
+from dynosim.sim.cluster.routing import Routing, make_routing
+from dynosim.sim.cluster.time_prediction import LockstepTimes, StepTimes
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import StepLog
@@ -22,13 +23,6 @@ from dynosim.sim.results import Recorder
 
 if TYPE_CHECKING:
     from dynosim.sim.cluster.cluster import ClusterSpec
-
-
-def make_router(name: str, num_replicas: int, seed: int) -> Router:
-    """Returns the router called ``name``; raises UserError with the nearest names."""
-    module = find_module("dynosim.sim.cluster.routers", "router", name)
-    router: Router = module.make(num_replicas, seed)
-    return router
 
 
 def make_balancer(name: str) -> Balancer:
@@ -40,36 +34,47 @@ def make_balancer(name: str) -> Balancer:
 
 @dataclass(frozen=True)
 class Pool:
-    """``engines``, the ``replicas`` that they make up as the router sees them, and the router.
+    """``engines``, the ``replicas`` that they make up as routers see them, and the routers.
 
     A replica is one engine, one of independent data-parallel ranks, or one of ``groups``.
     """
 
     engines: list[Engine]
     groups: list[RankGroup]
-    router: Router
+    routing: Routing
 
     @classmethod
     def of(cls, spec: ClusterSpec, limits: EngineLimits, requests: Requests, seed: int) -> Pool:
         """Returns the pool that ``spec`` describes, with ``limits`` in place of its own."""
-        router = make_router(spec.router, spec.replicas, seed)
+        routing = _routing(spec, requests, seed)
+        if routing.sees_blocks:
+            # What routers see of blocks must be that of the step in progress.
+            limits = replace(limits, leaps_chunks=False)
+        groups: list[RankGroup] = []
         if spec.lockstep is not None:
             groups = [_group(spec, spec.lockstep, limits, requests) for _ in range(spec.replicas)]
-            return cls([engine for group in groups for engine in group.engines], groups, router)
-        kind = _engine_kind(limits)
-        engines = [
-            kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
-            for _ in range(spec.replicas * spec.ranks)
-        ]
-        if spec.ranks > 1:
-            balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)]
-            router = RankRouter(router, balancers, spec.ranks)
-        return cls(engines, [], router)
+            engines = [engine for group in groups for engine in group.engines]
+        else:
+            kind = _engine_kind(limits)
+            engines = [
+                kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
+                for _ in range(spec.replicas * spec.ranks)
+            ]
+        if routing.inputs.index is not None:
+            routing.inputs.index.follow([engine.kv for engine in engines], spec.replicas)
+        return cls(engines, groups, routing)
 
     @property
     def replicas(self) -> Sequence[Replica]:
         """What the router chooses from."""
         return self.groups or self.engines
+
+    @property
+    def engines_by_replica(self) -> list[list[Engine]]:
+        """The engines of each replica."""
+        if self.groups:
+            return [group.engines for group in self.groups]
+        return [[engine] for engine in self.engines]
 
     @property
     def logs(self) -> list[StepLog]:
@@ -97,6 +102,22 @@ class Pool:
         for engine in self.engines:
             engine.kv.check()
             assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
+
+
+def _routing(spec: ClusterSpec, requests: Requests, seed: int) -> Routing:
+    limits = spec.limits
+    # Of what is routed to: a replica, or a rank by itself.
+    steps = StepTimes(
+        timer=LockstepTimes(spec.lockstep) if spec.lockstep else spec.timer,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        block_size=limits.block_size,
+        ranks=spec.lockstep.ranks if spec.lockstep else 1,
+    )
+    inputs = RouterInputs(requests, steps, spec.routing.router_event_lag_s)
+    is_apart = spec.ranks > 1 and spec.lockstep is None
+    balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)] if is_apart else []
+    return make_routing(spec.routing, inputs, spec.replicas, seed, balancers, spec.ranks)
 
 
 def _group(

@@ -17,6 +17,7 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = (
     ("TTFT", "ttft"),
     ("  frontend", "frontend"),
+    ("  router", "router"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
     ("  transfer", "transfer"),
@@ -72,11 +73,18 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
         prefill = parallel_shape(simulation.prefill.engine.args)
         shape = f"prefill {deployment.prefill_replicas} × {prefill}, decode {shape}"
     yield f"{shape}, router {deployment.router}"
-    failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
+    duration = shown(metrics["duration"], ",.1f")
     yield (
-        f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
+        f"{metrics['completed']:,} requests{_unserved(metrics)} in {duration} s; "
         f"{loop(simulation, spec)}"
     )
+
+
+def _unserved(metrics: Metrics) -> str:
+    """Returns how many requests were too long or shed, in words."""
+    shed = metrics["rejected"]
+    counts = {"refused": metrics["failed"] - shed, "shed": shed}
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
 
 
 def _gpus(simulation: Simulation) -> str:
@@ -105,6 +113,8 @@ def _latency_table(metrics: Metrics) -> str:
         [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
         if f"mean_{name}_ms" in metrics
+        # Mostly nobody waits at a router.
+        and (name != "router" or metrics["p99_router_ms"] > 0.0)
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 
