@@ -9,6 +9,14 @@ from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.spec import WorkloadSpec
 
+NO_FRONTEND: Mapping[str, float] = {
+    "frontend_s": 0.0,
+    "frontend_request_s": 0.0,
+    "frontend_per_input_token_s": 0.0,
+    "frontend_per_output_token_s": 0.0,
+}
+"""Overheads of measurements that were taken at the engine, not by a client."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
@@ -20,6 +28,8 @@ class Case:
     the source calls it. ``overheads`` replace figures of the backend for this case alone, because
     the measurement had no such part (a static batch has no front-end). ``assumed`` names what the
     source does not say, in words; ``tags`` are further classes to report by (``mode``: agg).
+    ``limits_ms`` are given where what was measured is the largest rate that meets them: metric ->
+    ms; the rate is then searched, from that of the workload on.
     """
 
     set: str
@@ -31,4 +41,5 @@ class Case:
     overheads: Mapping[str, float] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    limits_ms: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0

@@ -18,6 +18,7 @@ from cases import CASES, Case
 from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.metrics import summarize
 from dynosim.sim.simulate import cluster_spec, resolve_for
 from peer_law import PeerLaw
@@ -55,7 +56,9 @@ def compile_case(case: Case, *, peer_law: bool = False) -> ClusterSpec:
     if not peer_law:
         return spec
     limits = replace(spec.limits, max_num_seqs=256, max_num_batched_tokens=8192, block_size=512)
-    return replace(spec, timer=PeerLaw(), limits=limits, num_blocks=2000, frontend_s=0.0)
+    return replace(
+        spec, timer=PeerLaw(), limits=limits, num_blocks=2000, frontend_s=0.0, frontend=Frontend()
+    )
 
 
 def measure(name: str, argument: str, *, peer_law: bool = False) -> Measurement:

@@ -21,14 +21,28 @@ class Backend:
 
     ``tables_version`` is the version whose measured kernel tables stand in for ``version``.
     Host times are per engine step and per sequence of the batch; with asynchronous scheduling a
-    step takes the larger of host and GPU time, else their sum. ``frontend_s`` is spent once per
-    request before the engine sees it.
+    step takes the larger of host and GPU time, else their sum. ``step_gap_s`` and, for each layer,
+    ``layer_launch_s`` pass on the GPU between kernels and are hidden by nothing. A collective takes
+    ``communication_factor`` times what was measured of it alone, and ``collective_skew_s`` until
+    the last GPU is there; a step of prefills and decodes ``mixed_step_factor`` times the sum of
+    its kernels.
+
+    ``frontend_s`` passes once per request before the engine sees it. The processor of an API server
+    is busy for ``frontend_request_s`` with a request and ``frontend_per_input_token_s`` with each
+    token of its prompt, and ``frontend_per_output_token_s`` with each token that it streams.
 
     CUDA graphs are captured for token counts that follow ``graph_steps``, pairs of where a stretch
     starts and its step, up to ``graph_max_tokens``; smaller steps are padded to the next (no pairs:
     sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
     prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
     not known.
+
+    Two figures say how kernels of this version differ from those of its tables. A product that
+    quantises its activations takes ``fused_quantization_s`` less, where the kernel before it does
+    that. Decode attention reads the KV cache once per KV head where ``decode_group_sizes`` (None:
+    all) has the query heads per KV head; else each further query head reads ``reread_share`` of it
+    again. ``top_p_bytes_per_logit`` is what drawing from the likeliest tokens moves per logit, None
+    where it is one fused kernel like any draw.
     """
 
     name: str
@@ -42,10 +56,27 @@ class Backend:
     host_per_sequence_s: float
     layer_launch_s: float
     frontend_s: float
+    frontend_request_s: float = 0.0
+    frontend_per_input_token_s: float = 0.0
+    frontend_per_output_token_s: float = 0.0
+    step_gap_s: float = 0.0
+    communication_factor: float = 1.0
+    collective_skew_s: float = 0.0
+    mixed_step_factor: float = 1.0
     graph_steps: tuple[tuple[int, int], ...] = ()
     graph_max_tokens: int = 0
     graphs_in_mixed_steps: bool = False
     eager_layer_s: float | None = None
+    fused_quantization_s: float = 0.0
+    decode_group_sizes: tuple[int, ...] | None = None
+    reread_share: float = 0.0
+    top_p_bytes_per_logit: float | None = None
+
+    def decode_reads(self, group_size: int) -> float:
+        """Returns how often decode attention reads a KV head that so many query heads share."""
+        if self.decode_group_sizes is None or group_size in self.decode_group_sizes:
+            return 1.0
+        return 1.0 + self.reread_share * (group_size - 1)
 
     def with_figures(self, figures: Mapping[str, Any]) -> Backend:
         """Returns this backend with other figures, as calibration has them; TypeError for names

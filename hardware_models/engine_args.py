@@ -11,6 +11,7 @@ Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
 SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
+Sampling = Literal["greedy", "top_p"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 All2AllBackend = Literal[
     "allgather_reducescatter",
@@ -33,6 +34,8 @@ class EngineArgs:
     """Hugging Face name (`dynosim list models`) or the path of a config.json."""
     gpu: str
     """GPU in any usual spelling (`dynosim list gpus`)."""
+    kernel_tables: str | None = None
+    """Folder of kernel tables measured on this GPU, asked before the shipped ones."""
     backend: str = "vllm"
     """Serving engine (`dynosim list backends`)."""
     backend_version: str | None = None
@@ -69,6 +72,8 @@ class EngineArgs:
     """Reuse the KV cache of prompt beginnings seen before."""
     enable_chunked_prefill: bool = True
     """Split long prompts over several steps."""
+    sampling: Sampling = "greedy"
+    """How tokens are drawn; top_p (or top_k) sorts the whole vocabulary for each of them (vllm)."""
     enforce_eager: bool = False
     """Launch kernel by kernel instead of replaying CUDA graphs."""
     scheduling_policy: str | None = None
@@ -77,8 +82,12 @@ class EngineArgs:
     """At most this many tokens of one prompt in a step; 0 is no bound."""
     enable_mixed_chunk: bool = False
     """Let decodes take part in prefill batches (sglang; others always do)."""
+    api_server_count: Positive = 1
+    """API processes that take requests in and stream the answers of one engine."""
     schedule_conservativeness: Annotated[float, Ge(0)] = 1.0
     """How much room entering requests leave for outputs to come (sglang)."""
+    calibration: str | None = None
+    """File of fitted overheads, or `none`; by default those that dynosim ships."""
     num_gpu_blocks_override: Positive | None = None
     """KV-cache blocks, instead of what memory leaves."""
     kv_cache_memory_bytes: Positive | None = None

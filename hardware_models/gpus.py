@@ -20,7 +20,9 @@ class Gpu:
     ``nvlink_bandwidth_bytes_s`` is None where GPUs talk over PCIe. ``tables`` names the folder
     of measured kernel tables (None: roofline only); ``tables_nearest`` that of the measured GPU
     most like this one, whose efficiencies may stand in. ``multiprocessors``, their shared memory
-    and the L2 cache are None where no model of time asks for them.
+    and the L2 cache are None where no model of time asks for them. ``nvlink_gpus`` is how many
+    GPUs one NVLink group joins where that is less than a node: a bridge joins two.
+    ``own_tables`` is a folder of tables that the user measured, asked before the shipped ones.
     """
 
     key: str
@@ -42,6 +44,14 @@ class Gpu:
     multiprocessors: int | None = None
     multiprocessor_shared_bytes: int | None = None
     l2_cache_bytes: int | None = None
+    nvlink_gpus: int | None = None
+    own_tables: str | None = None
+
+    def joins_by_nvlink(self, num_gpus: int) -> bool:
+        """Whether the GPUs of such a group, inside a node, all talk over NVLink."""
+        if self.nvlink_bandwidth_bytes_s is None:
+            return False
+        return self.nvlink_gpus is None or num_gpus <= self.nvlink_gpus
 
     def peak(self, dtype: str) -> float:
         """Returns the dense peak rate in FLOP/s; KeyError where the GPU has no such dtype."""
@@ -107,6 +117,7 @@ def _from_card(card: dict[str, Any]) -> Gpu:
         gpus_per_node=card["gpus_per_node"],
         tables=card["tables"],
         tables_nearest=card["tables_nearest"],
+        nvlink_gpus=card.get("nvlink_gpus"),
         **figures,
     )
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from dynosim.hardware_models.backends import Backend, get_backend
+from dynosim.hardware_models.calibration.overheads import Calibration, calibration_for
 from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs, KvCacheDtype
 from dynosim.hardware_models.errors import UserError
@@ -18,13 +19,15 @@ from dynosim.hardware_models.llm.quantization import NO_QUANTIZATION, online_qua
 from dynosim.hardware_models.speculation import Speculation, resolve_speculation
 
 T = TypeVar("T")
+N = TypeVar("N")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedEngine:
     """Engine arguments with the backend's defaults in place of None, and the cards they name.
 
-    ``speculation`` is None where the engine does not speculate.
+    ``backend`` has the figures of ``calibration`` already; ``speculation`` is None where the engine
+    does not speculate.
     """
 
     args: EngineArgs
@@ -32,6 +35,7 @@ class ResolvedEngine:
     gpu: Gpu
     backend: Backend
     speculation: Speculation | None = None
+    calibration: Calibration | None = None
 
     @property
     def ranks_in_step(self) -> int:
@@ -63,9 +67,14 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     cache from the model. Raises UserError, located by argument, for unknown names and for a
     ``max_model_len`` beyond what the model was made for.
     """
-    gpu = _located("gpu", get_gpu, args.gpu)
+    gpu = _with_own_tables(_located("gpu", get_gpu, args.gpu), args.kernel_tables)
     model = quantized(_located("model", get_model, args.model), args.quantization)
     backend = get_backend(args.backend, args.backend_version, gpu)
+    calibration = _located(
+        "calibration", lambda name: calibration_for(backend, gpu, name), args.calibration
+    )
+    if calibration is not None:
+        backend = backend.with_figures(calibration.figures)
     longest = model.max_position_embeddings
     if args.max_model_len is not None and args.max_model_len > longest:
         raise UserError(
@@ -94,6 +103,7 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
         gpu=gpu,
         backend=backend,
         speculation=resolve_speculation(filled, model),
+        calibration=calibration,
     )
 
 
@@ -118,7 +128,23 @@ def quantized(model: LlmArchitecture, method: str | None) -> LlmArchitecture:
     )
 
 
-def _located(where: str, look_up: Callable[[str], T], name: str) -> T:
+def _with_own_tables(gpu: Gpu, folder: str | None) -> Gpu:
+    """Returns the GPU with the tables in ``folder``; UserError unless measured on such a GPU."""
+    if folder is None:
+        return gpu
+    from dynosim.hardware_models.timing.own_tables import own_tables
+
+    tables = _located("kernel_tables", own_tables, folder)
+    if tables.gpu != gpu.key:
+        raise UserError(
+            f"measured on {tables.gpu}, but the engine runs on {gpu.key}",
+            where="kernel_tables",
+            hint=f"tables of {tables.gpu} stand in {tables.folder}",
+        )
+    return replace(gpu, own_tables=tables.folder)
+
+
+def _located(where: str, look_up: Callable[[N], T], name: N) -> T:
     try:
         return look_up(name)
     except UserError as error:

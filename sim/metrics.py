@@ -69,13 +69,14 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     """
     gaps = np.maximum(result.workload.output_tokens - 1, 0)
     decode_s = result.finish_s - result.first_token_s
+    ttft_s = result.first_token_s - result.sent_s
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
     return {
-        "ttft": result.first_token_s - result.sent_s,
-        "frontend": np.where(result.completed, result.frontend_s, np.nan),
-        "queue": result.scheduled_s - result.sent_s - result.frontend_s,
-        "prefill": result.first_token_s - result.scheduled_s,
+        "ttft": ttft_s,
+        "frontend": result.frontend_s,
+        "queue": result.scheduled_s - result.arrived_s,
+        "prefill": ttft_s - (result.scheduled_s - result.arrived_s) - result.frontend_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
     }
@@ -146,7 +147,7 @@ def token_gaps_s(result: RunResult) -> Progressions:
     """
     columns = []
     for log in result.replicas:
-        columns.append(_step_gaps_s(log.steps))
+        columns.append(_step_gaps_s(log.delivered))
         waits_s = _resumption_gaps_s(log)
         columns.append(np.stack([waits_s, 0 * waits_s, 0 * waits_s + 1, 0 * waits_s + 1]))
     return Progressions(*np.concatenate(columns, axis=1))
@@ -180,8 +181,8 @@ def _resumption_gaps_s(log: ReplicaLog) -> FloatArray:
     request, first, end = log.stints.T
     order = np.argsort(request, kind="stable")
     resumed = np.flatnonzero(np.diff(request[order]) == 0)
-    before = log.steps.ends_s(end[order][resumed] - 1)
-    return log.steps.ends_s(first[order][resumed + 1]) - before
+    before = log.delivered.ends_s(end[order][resumed] - 1)
+    return log.delivered.ends_s(first[order][resumed + 1]) - before
 
 
 def _goodput(

@@ -47,10 +47,12 @@ def bench_document(
     seed: int,
     request_rate: float = math.inf,
     burstiness: float = 1.0,
+    more: Json | None = None,
 ) -> Json:
     """Returns the flat result that existing plotters of ``vllm bench serve`` files read.
 
-    Everything of ours (deployment, memory, sources, further metrics) stands under ``dynosim``.
+    Everything of ours (deployment, memory, sources, further metrics, and ``more``) stands under
+    ``dynosim``.
     Carries no date, so that equal inputs give equal bytes. NaN becomes null.
     """
     workload = simulation.result.workload
@@ -77,6 +79,7 @@ def bench_document(
         "seed": seed,
         "sources": [asdict(source) for source in simulation.timer.sources],
         "warnings": list(simulation.warnings),
+        **(more or {}),
         "metrics": {k: _json_number(v) for k, v in metrics.items() if k not in _BENCH_METRICS},
     }
     if (speculation := simulation.engine.speculation) is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
@@ -18,7 +19,7 @@ from dynosim.sim.workload.columns import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaLog:
-    """One replica's steps.
+    """One replica's steps, as its engine ran them and as they were ``delivered`` to clients.
 
     ``stints`` has (request, first_step, end_step) rows: the request got one token at the end of
     each step in [first_step, end_step) but those pauses that are not its first.
@@ -28,6 +29,7 @@ class ReplicaLog:
     """
 
     steps: Steps
+    delivered: Steps
     stints: IntArray
     num_blocks: int
     verifications: IntArray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
@@ -40,20 +42,23 @@ class RunResult:
     Times are seconds from the start of the run, NaN for refused requests (longer than
     ``max_model_len``), whose ``replica`` is -1. ``cached_tokens`` counts prompt tokens found in the
     prefix cache when the request was first scheduled; what a preempted request finds again is not
-    in it. ``frontend_s`` passed between every request's send and its arrival at an engine.
-    ``drafting`` is how the engines speculated, None where they did not.
+    in it. ``frontend_s`` is what API servers added to the time to the first token: before the
+    request arrived at an engine, at ``arrived_s``, and between the engine and the client, who is
+    where first tokens and finishes are timed. ``drafting`` is how the engines speculated, None
+    where they did not.
     """
 
     workload: Workload
     sent_s: FloatArray
+    arrived_s: FloatArray
     scheduled_s: FloatArray
     first_token_s: FloatArray
     finish_s: FloatArray
+    frontend_s: FloatArray
     replica: IntArray
     cached_tokens: IntArray
     preemptions: IntArray
     replicas: tuple[ReplicaLog, ...]
-    frontend_s: float = 0.0
     drafting: Drafting | None = None
 
     @property
@@ -62,11 +67,11 @@ class RunResult:
         return np.asarray(~np.isnan(self.finish_s))
 
     def token_times_s(self, request: int) -> FloatArray:
-        """Returns when each of the request's tokens was emitted; those of a step all at once."""
+        """Returns when the client had each of the request's tokens; those of a step all at once."""
         log = self.replicas[int(self.replica[request])]
         own = log.stints[log.stints[:, 0] == request]
         steps = [log.steps.token_steps(first, end) for _, first, end in own.tolist()]
-        times_s = log.steps.ends_s(np.concatenate(steps))
+        times_s = log.delivered.ends_s(np.concatenate(steps))
         if self.drafting is None:
             return times_s
         wanted = int(self.workload.output_tokens[request])
@@ -97,22 +102,31 @@ class Recorder:
         self.workload = workload
         # Filled one by one, which is what `array` is fast at; in the end they are read as columns.
         self.sent_s = array("d", [math.nan]) * n
+        self.arrived_s = array("d", [math.nan]) * n
         self.replica = array("q", [-1]) * n
         self._scheduled_s = array("d", [math.nan]) * n
         self._finish_s = array("d", [math.nan]) * n
         self._cached_tokens = array("q", [0]) * n
         self._preemptions = array("q", [0]) * n
 
-    def send(self, requests: IntArray) -> None:
-        """Notes that each of ``requests`` is sent when the workload says."""
-        _floats(self.sent_s)[requests] = self.workload.arrival_s[requests]
+    def send(
+        self, requests: IntArray, frontend: Frontend, num_engines: int, frontend_s: float
+    ) -> None:
+        """Notes that ``requests`` are sent when the workload says, and when engines get them."""
+        sent_s = self.workload.arrival_s[requests]
+        entered_s = frontend.entered_s(sent_s, self.workload.input_tokens[requests], num_engines)
+        _floats(self.sent_s)[requests] = sent_s
+        _floats(self.arrived_s)[requests] = entered_s + frontend_s
 
     def route(self, requests: IntArray, replicas: IntArray) -> None:
         """Notes which replica serves each of ``requests``."""
         _ints(self.replica)[requests] = replicas
 
     def record(self, seq: Sequence, time_s: float) -> None:
-        """Notes that a request has all its tokens; raises AssertionError if it had before."""
+        """Notes that a request has all its tokens; raises AssertionError if it had before.
+
+        In a closed loop that is when its client has them, else when they leave the engine.
+        """
         index = seq.index
         assert self._finish_s[index] != self._finish_s[index], f"request {index} finished twice"
         self._finish_s[index] = time_s
@@ -124,45 +138,76 @@ class Recorder:
         self,
         logs: list[StepLog],
         num_blocks: int,
-        frontend_s: float = 0.0,
+        frontend: Frontend,
         drafting: Drafting | None = None,
     ) -> RunResult:
         """Returns the finished run; raises AssertionError unless every token is accounted for."""
-        replicas = tuple(
-            ReplicaLog(
-                steps=log.steps(),
-                stints=log.stints(),
-                num_blocks=num_blocks,
-                verifications=log.verifications(),
-            )
-            for log in logs
-        )
-        first_token_s = np.full(len(self.workload), np.inf)
-        tokens = np.zeros(len(self.workload), dtype=np.int64)
-        for log in replicas:
-            request, first, end = log.stints.T
-            np.minimum.at(first_token_s, request, log.steps.ends_s(first))
-            np.add.at(tokens, request, log.steps.num_tokens(first, end))
-            verified, verified_tokens, steps = log.verifications.T
-            np.add.at(tokens, verified, verified_tokens - steps)
+        replicas = tuple(_replica_log(log, num_blocks, frontend) for log in logs)
         sent = _ints(self.replica) >= 0
         expected = np.where(sent, self.workload.output_tokens, 0)
-        assert np.array_equal(tokens, expected), "tokens were lost or emitted twice"
+        assert np.array_equal(self._tokens(replicas), expected), "tokens were lost or emitted twice"
         finish_s = _floats(self._finish_s)
         assert np.array_equal(~np.isnan(finish_s), sent), "a request was lost"
+        sent_s, arrived_s = _floats(self.sent_s), _floats(self.arrived_s)
+        before_s = arrived_s - sent_s
+        emitted_s = self._first_token_s([(log.stints, log.steps) for log in replicas])
+        if frontend.output_s:
+            delivered = [(log.stints, log.delivered) for log in replicas]
+            first_token_s = self._first_token_s(delivered)
+            if self.workload.max_concurrency is None:
+                finish_s = self._written_s(replicas)
+        else:
+            first_token_s = emitted_s
         return RunResult(
             workload=self.workload,
-            sent_s=_floats(self.sent_s),
+            sent_s=sent_s,
+            arrived_s=arrived_s,
             scheduled_s=_floats(self._scheduled_s),
-            first_token_s=np.where(sent, first_token_s, np.nan),
+            first_token_s=first_token_s,
             finish_s=finish_s,
+            frontend_s=before_s + (first_token_s - emitted_s),
             replica=_ints(self.replica),
             cached_tokens=_ints(self._cached_tokens),
             preemptions=_ints(self._preemptions),
             replicas=replicas,
-            frontend_s=frontend_s,
             drafting=drafting,
         )
+
+    def _tokens(self, replicas: tuple[ReplicaLog, ...]) -> IntArray:
+        """Returns how many tokens every request got."""
+        tokens = np.zeros(len(self.workload), dtype=np.int64)
+        for log in replicas:
+            request, first, end = log.stints.T
+            np.add.at(tokens, request, log.steps.num_tokens(first, end))
+            verified, verified_tokens, steps = log.verifications.T
+            np.add.at(tokens, verified, verified_tokens - steps)
+        return tokens
+
+    def _first_token_s(self, logs: list[tuple[IntArray, Steps]]) -> FloatArray:
+        """Returns when every request's first stint had its first token; NaN without one."""
+        times_s = np.full(len(self.workload), np.inf)
+        for (request, first, _), steps in ((stints.T, steps) for stints, steps in logs):
+            np.minimum.at(times_s, request, steps.ends_s(first))
+        return np.where(np.isinf(times_s), np.nan, times_s)
+
+    def _written_s(self, replicas: tuple[ReplicaLog, ...]) -> FloatArray:
+        """Returns when clients had every request's last token; NaN without one."""
+        times_s = np.full(len(self.workload), -np.inf)
+        for log in replicas:
+            request, _, end = log.stints.T
+            np.maximum.at(times_s, request, log.delivered.ends_s(end - 1))
+        return np.where(np.isinf(times_s), np.nan, times_s)
+
+
+def _replica_log(log: StepLog, num_blocks: int, frontend: Frontend) -> ReplicaLog:
+    steps = log.steps()
+    return ReplicaLog(
+        steps=steps,
+        delivered=frontend.delivered(steps),
+        stints=log.stints(),
+        num_blocks=num_blocks,
+        verifications=log.verifications(),
+    )
 
 
 def _floats(column: array[float]) -> FloatArray:

@@ -14,6 +14,7 @@ from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
@@ -148,9 +149,20 @@ def cluster_spec(
         replicas=deployment.replicas,
         router=deployment.router,
         frontend_s=engine.backend.frontend_s,
+        frontend=_frontend(engine),
         ranks=args.data_parallel_size,
         balancer=args.load_balance_method or rules.load_balance_method,
         lockstep=lockstep,
+    )
+
+
+def _frontend(engine: ResolvedEngine) -> Frontend:
+    backend = engine.backend
+    return Frontend(
+        request_s=backend.frontend_request_s,
+        input_token_s=backend.frontend_per_input_token_s,
+        output_s=backend.frontend_per_output_token_s,
+        servers=engine.args.api_server_count,
     )
 
 

@@ -111,6 +111,8 @@ class LlmArchitecture:
     """Whether images or sound come in: their encoder and its cache then take memory too."""
     mtp_layers: int = 0
     """Layers of the checkpoint that predict a further token; no part of ``layers``."""
+    parallel_blocks: bool = False
+    """Whether attention and MLP read the same input: their sum is reduced over GPUs once."""
     attention_output_gate: bool = False
     """Whether the query projection is twice as wide, its second half gating the output."""
     rotary_positions: int | None = None

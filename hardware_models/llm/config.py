@@ -39,7 +39,8 @@ _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 _MTP_FAMILIES = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "mimo", "glm4_moe")
 _TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "starcoder2", "gpt2")
 _BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "phi", "gpt2")
-_PLAIN_MLP = ("phi", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "falcon", "nemotron")
+_PLAIN_MLP = ("phi", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "falcon", "gptj", "nemotron")
+_PARALLEL_BLOCKS = ("phi", "falcon", "gptj", "cohere", "cohere2")
 _SHARED_WIDTH = (
     "shared_expert_intermediate_size",
     "shared_intermediate_size",
@@ -96,6 +97,7 @@ def parse_config(
         is_multimodal=vision is not None,
         mtp_layers=config.integer(*_MTP_KEYS, default=int(family in _MTP_FAMILIES), least=0),
         rotary_positions=_rotary_positions(config),
+        parallel_blocks=family in _PARALLEL_BLOCKS or config.flag("use_parallel_residual", False),
         attention_output_gate=family == "qwen3_next" or config.flag("attn_output_gate", False),
     )
 

@@ -99,6 +99,14 @@ def decode_grid(
     grid = DecodeGrid.of(
         batch, context, lower_envelope(rows.grid()), decode_roof(measured_on, found)
     )
+    if shape.kind == "gqa" and found.kv_heads != shape.kv_heads:
+        # One KV head of one sequence is one piece of work: twice the heads fill a GPU as twice the
+        # sequences do. Where both were measured they agree to 2-3 %
+        # (median; docs/vllm-runs.md), while time in proportion to heads is off by half and more.
+        batch = grid.batch * (found.kv_heads / shape.kv_heads)
+        heads = found.heads * shape.kv_heads // found.kv_heads
+        grid = DecodeGrid(batch, grid.context, grid.seconds)
+        found = replace(found, kv_heads=shape.kv_heads, heads=heads)
     # Full-attention rows stand in for a window that was not measured: scale first, then clamp.
     like = shape if found.window is not None else replace(shape, window=None)
     if found != like or gpu != measured_on:

@@ -6,11 +6,16 @@ from collections.abc import Callable
 from functools import lru_cache
 from math import log
 
+import numpy as np
+
+from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.gpus import Gpu, get_gpu, list_gpus
 from dynosim.hardware_models.timing.roofline import peak_flop_s
 from dynosim.hardware_models.timing.roofline_source import RooflineSource
-from dynosim.hardware_models.timing.source import Chain, TimingSource
+from dynosim.hardware_models.timing.shapes import MoeBlock
+from dynosim.hardware_models.timing.source import Chain, Priced, TimingSource
 from dynosim.hardware_models.timing.table_source import TableSource
+from dynosim.hardware_models.timing.tables import MissingTable
 from dynosim.hardware_models.timing.transfer import same_generation
 
 TABLE_BACKENDS = ("trtllm", "sglang", "vllm")
@@ -48,20 +53,53 @@ def forget_prices() -> None:
         forget()
 
 
+FEW_TOKENS = 64
+"""Up to here experts take as long as reading their weights does, on every GPU of the tables."""
+
+
+class BackendChain(Chain):
+    """The sources of one (GPU, backend), which knows what no stand-in may cost."""
+
+    def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
+        """Returns the first answer, unless it is a stand-in slower than the 16-bit experts.
+
+        Kernels that read fewer bytes per weight may be slow, but another backend's are no witness
+        of that: TensorRT-LLM's fp8 experts take twice as long as vLLM's bfloat16 ones at some
+        shapes on H100. The rooflines' ratio to this backend's 16-bit experts says more.
+        """
+        found = super().moe_s(tokens, block, dtype)
+        if found.source.source == "measured" or dtype in ("bfloat16", "float16"):
+            return found
+        few = np.minimum(tokens, FEW_TOKENS)
+        try:
+            plain = super().moe_s(few, block, "bfloat16").value
+        except MissingTable:
+            return found
+        asked = super().moe_s(few, block, dtype).value
+        if float(np.median(asked / plain)) <= 1.0:
+            return found
+        roofline = next(s for s in self.sources() if isinstance(s, RooflineSource))
+        return roofline.moe_s(tokens, block, dtype)
+
+
 @lru_cache(maxsize=256)
 def timing_source(gpu: Gpu, backend: str) -> TimingSource:
     """Returns what prices ops on ``gpu`` under ``backend``.
 
-    In order: registered sources; this GPU under this backend, then under others (a GPU without
-    tables: the nearest one with them); this backend on GPUs of the same generation, nearest
-    first; rooflines at the efficiency of those kernels.
+    In order: registered sources; the user's own tables; this GPU under this backend, then under
+    others (a GPU without tables: the nearest one with them); this backend on GPUs of the same
+    generation, nearest first; rooflines at the efficiency of those kernels.
     """
     own = [s for factory in _registered if (s := factory(gpu, backend)) is not None]
+    if gpu.own_tables:
+        from dynosim.hardware_models.timing.own_source import own_source
+
+        own.append(own_source(gpu, backend))
     home = _home(gpu)
     if home is not None:
         others = [b for b in TABLE_BACKENDS if b != backend]
         own += [TableSource(gpu, home, b, home=b == backend) for b in (backend, *others)]
-    return Chain(own, lambda: _stand_ins(gpu, backend, home, own))
+    return BackendChain(own, lambda: _stand_ins(gpu, backend, home, own))
 
 
 def _stand_ins(

@@ -15,6 +15,7 @@ from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.ops import AllReduce, Elementwise, Experts, Gemm, TokenOp
 from dynosim.hardware_models.timing.source import OpSource, Priced
+from dynosim.hardware_models.timing.tables import MissingTable
 from dynosim.hardware_models.timing.weight_format import executed_format
 
 COLUMN_STEP = 16384
@@ -60,6 +61,11 @@ def _one(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[Fl
     tokens = np.arange(1, length + 1, dtype=np.float64)
     source = timing_source(gpu, backend)
     if isinstance(op, Elementwise):
+        if gpu.own_tables:
+            try:
+                return _own_elementwise(gpu, backend, op, tokens)
+            except MissingTable:
+                pass
         moved = roofline.elementwise_s(gpu, tokens * op.bytes_per_token)
         return Priced(moved, ELEMENTWISE_SOURCE)
     if isinstance(op, Gemm):
@@ -74,6 +80,14 @@ def _one(gpu: Gpu, backend: str, op: TokenOp, tp: int, length: int) -> Priced[Fl
         return exchange_s(gpu, backend, op, tokens)
     assert isinstance(op, AllReduce)
     return source.all_reduce_s(tokens * op.bytes_per_token, tp)
+
+
+def _own_elementwise(
+    gpu: Gpu, backend: str, op: Elementwise, tokens: FloatArray
+) -> Priced[FloatArray]:
+    from dynosim.hardware_models.timing.own_source import own_source
+
+    return own_source(gpu, backend).elementwise_s(tokens, op.bytes_per_token)
 
 
 def _raised(priced: Priced[FloatArray], floor: FloatArray) -> Priced[FloatArray]:

@@ -61,6 +61,11 @@ class DecodeGrid:
         seconds = to(self.seconds, self.batch[:, None], self.context[None, :])
         return DecodeGrid(self.batch, self.context, seconds)
 
+    def read_again(self, times: float) -> DecodeGrid:
+        """Returns the grid of a kernel that reads the KV cache ``times``; launches stay."""
+        launch = self.seconds.min()
+        return DecodeGrid(self.batch, self.context, launch + (self.seconds - launch) * times)
+
     def floored(self, roof: DecodeRoof) -> DecodeGrid:
         """Returns the grid raised to the roofline, which no kernel can beat.
 

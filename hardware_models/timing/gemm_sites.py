@@ -11,6 +11,11 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.timing.interpolate import held_line, nearest_sites
 from dynosim.hardware_models.timing.tables import OpTable
 
+WARM_UTILISATION = 1.05
+"""Weights read faster than this over the memory's peak rate came from the L2 cache."""
+FEW_TOKENS = 16
+"""Up to this many, a product with large weights takes the time to read them."""
+
 GemmRoof = Callable[[FloatArray, float, float], FloatArray]
 """Roofline seconds of (m array, n, k)."""
 
@@ -34,6 +39,26 @@ class GemmSites:
             tuple(np.split(m, starts)),
             tuple(np.split(table.latency_s, starts)),
         )
+
+    def cold(self, weight_bytes: float, l2_bytes: float, bandwidth_bytes_s: float) -> GemmSites:
+        """Returns the sites as they are when no weight is in the L2 cache, as between layers.
+
+        A benchmark that repeats one product reads weights smaller than the cache from there: up to
+        3.5 times the memory's peak rate on GPUs with a large L2 and slow memory. Where any site
+        beats the peak, those that fit twice into the cache take at least a launch and the read at
+        the rate that larger ones reach. ``weight_bytes`` are those of one element.
+        """
+        read_bytes = self.sites.prod(axis=1) * weight_bytes
+        pairs = zip(read_bytes, self.m, self.seconds, strict=True)
+        rates = [size / s[m <= FEW_TOKENS].min(initial=np.inf) for size, m, s in pairs]
+        is_large = read_bytes >= 2.0 * l2_bytes
+        if max(rates) < WARM_UTILISATION * bandwidth_bytes_s or not is_large.any():
+            return self
+        rate = float(np.median(np.array(rates)[is_large]))
+        launch_s = min(float(s.min()) for s in self.seconds)
+        floors = np.where(is_large, 0.0, launch_s + read_bytes / rate)
+        raised = (np.maximum(s, f) for s, f in zip(self.seconds, floors, strict=True))
+        return GemmSites(self.sites, self.m, tuple(raised))
 
     def seconds_at(self, m: FloatArray, n: int, k: int, roof: GemmRoof) -> FloatArray:
         """Returns seconds for every ``m``, shape (len(m),).

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dynosim.hardware_models.gpus import Gpu
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.mixed import MixedTiles, mixed_tiles
 from dynosim.hardware_models.timing.ops import Attention
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.source import OpSource, Priced, weakest
+from dynosim.hardware_models.timing.tables import MissingTable
+from dynosim.hardware_models.timing.uneven_decode import UnevenDecode
 
 NAME = "mixed attention"
 
@@ -24,13 +27,16 @@ def mixed_attention(
     attention: tuple[Attention, ...],
     curves: tuple[PrefillCurve, ...],
     sources: tuple[OpSource, ...],
-) -> Priced[MixedTiles | None] | None:
+) -> Priced[MixedTiles | MeasuredMix | None] | None:
     """Returns the tiles of a mixed step, None in it where the parts add up; None: no attention.
 
-    ``curves`` are the prefill curves of ``attention``, ``sources`` what the parts rest on.
+    ``curves`` are the prefill curves of ``attention``, ``sources`` what the parts rest on. Mixed
+    batches that the user measured go before tiles.
     """
     if not attention:
         return None
+    if (own := _own(gpu, backend, attention)) is not None:
+        return Priced(own.value, own.source)
     tiles = _tiles(gpu, backend, attention, curves)
     if tiles is not None:
         measured = gpu.key in FITTED_ON
@@ -45,6 +51,31 @@ def mixed_attention(
         detail += "; assumed, mixed batches of these kernels were not measured"
         source = "transferred" if source == "measured" else source
     return Priced(None, OpSource(NAME, source, detail))
+
+
+def _own(gpu: Gpu, backend: str, attention: tuple[Attention, ...]) -> Priced[MeasuredMix] | None:
+    if not gpu.own_tables:
+        return None
+    from dynosim.hardware_models.timing.own_source import own_source
+
+    try:
+        return own_source(gpu, backend).mixed_attention(attention)
+    except MissingTable:
+        return None
+
+
+def uneven_decode(
+    gpu: Gpu, backend: str, attention: tuple[Attention, ...]
+) -> Priced[UnevenDecode] | None:
+    """Returns what unequal contexts add to decode, None where the user measured nothing of it."""
+    if not gpu.own_tables:
+        return None
+    from dynosim.hardware_models.timing.own_source import own_source
+
+    try:
+        return own_source(gpu, backend).uneven_decode(attention)
+    except MissingTable:
+        return None
 
 
 def _tiles(

@@ -122,7 +122,7 @@ def decompose(engine: ResolvedEngine) -> ModelOps:
         joint += shared
     return ModelOps(
         tuple(tokens),
-        _logits(model, tp),
+        _logits(engine),
         tuple(attention),
         tuple(states),
         model.num_layers,
@@ -250,7 +250,10 @@ def _layer_glue(
     mixers, mlps = int(group.mixer != "none"), int(group.is_moe or group.intermediate_size > 0)
     passes = NORM_PASSES * ACTIVATION_BYTES * model.hidden_size
     norm = Elementwise(group.count * (mixers + mlps), passes)
-    return [norm, *_all_reduce(model, tp, group.count * (mixers + mlps * sums_mlp))]
+    sums = mixers + mlps * sums_mlp
+    if model.parallel_blocks:
+        sums = min(sums, 1)
+    return [norm, *_all_reduce(model, tp, group.count * sums)]
 
 
 def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:
@@ -293,13 +296,17 @@ def _dense_mlp(model: LlmArchitecture, count: int, width: int, tp: int) -> list[
     ]
 
 
-def _logits(model: LlmArchitecture, tp: int) -> tuple[TokenOp, ...]:
+def _logits(engine: ResolvedEngine) -> tuple[TokenOp, ...]:
+    model, tp = engine.model, engine.args.tensor_parallel_size
+    drawn = SAMPLER_BYTES_PER_LOGIT
+    if engine.args.sampling == "top_p":
+        drawn = engine.backend.top_p_bytes_per_logit or drawn
     q = model.quantization
     dtype = q.linear if q.quantizes_lm_head else model.base_dtype
     ops: list[TokenOp] = [
         Elementwise(1, NORM_PASSES * ACTIVATION_BYTES * model.hidden_size),
         Gemm("lm head", 1, shard(model.vocab_size, tp), model.hidden_size, dtype),
-        Elementwise(1, SAMPLER_BYTES_PER_LOGIT * model.vocab_size),
+        Elementwise(1, drawn * model.vocab_size),
     ]
     if tp > 1:
         # Logits are gathered, not summed: half of an all-reduce's traffic.

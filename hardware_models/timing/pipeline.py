@@ -36,6 +36,7 @@ class PipelinedStepTimer(StepTimer):
         host_step_s: float,
         host_per_sequence_s: float,
         asynchronous: bool,
+        mixed_step_factor: float = 1.0,
     ) -> None:
         super().__init__(
             priced,
@@ -45,7 +46,12 @@ class PipelinedStepTimer(StepTimer):
             asynchronous=asynchronous,
         )
         self._batch = StepTimer(
-            priced, graphs, host_step_s=0.0, host_per_sequence_s=0.0, asynchronous=True
+            priced,
+            graphs,
+            host_step_s=0.0,
+            host_per_sequence_s=0.0,
+            asynchronous=True,
+            mixed_step_factor=mixed_step_factor,
         )
         self._stages = stages
         # The longest stage over the mean one.
@@ -64,6 +70,7 @@ class PipelinedStepTimer(StepTimer):
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
             asynchronous=backend.asynchronous_scheduling,
+            mixed_step_factor=backend.mixed_step_factor,
         )
 
     def step_s(

@@ -12,14 +12,17 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import Gpu
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing import attention_table, roofline
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.chain import on_change, timing_source
 from dynosim.hardware_models.timing.columns import column, column_length
 from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
+from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.interpolate import lower_envelope
 from dynosim.hardware_models.timing.mixed import MixedTiles
-from dynosim.hardware_models.timing.mixed_source import mixed_attention
+from dynosim.hardware_models.timing.mixed_source import mixed_attention, uneven_decode
 from dynosim.hardware_models.timing.ops import (
+    AllReduce,
     Attention,
     Gemm,
     ModelOps,
@@ -42,6 +45,10 @@ STATE_COMPUTE_SHARE = 0.3
 """Share of the bfloat16 peak that chunked linear-attention kernels are taken to reach."""
 
 
+Skew = tuple[float, float]
+"""What collectives in an engine take over those measured alone: a factor, and seconds each."""
+
+
 @dataclass(frozen=True, eq=False)
 class PricedAttention:
     """Attention of all layers: prefill curves with layer counts, decode rows, what is left over.
@@ -52,7 +59,7 @@ class PricedAttention:
 
     prefill: tuple[tuple[int, PrefillCurve], ...]
     decode: DecodeRows
-    tiles: MixedTiles | None
+    tiles: MixedTiles | MeasuredMix | None
     by_parts: tuple[TokenOp, ...]
     sources: tuple[OpSource, ...]
 
@@ -73,6 +80,8 @@ class PricedEngine:
     prefill_state_s_per_token: float
     sources: tuple[OpSource, ...]
     joint_s: FloatArray | None = None
+    uneven_s: list[float] | None = None
+    """By decoding sequences: seconds per token that the longest context has beyond the mean."""
 
     def balanced(self, ranks: int) -> PricedEngine:
         """Returns one rank's costs where all ``ranks`` always have equal batches."""
@@ -95,40 +104,57 @@ def price(engine: ResolvedEngine) -> PricedEngine:
 
 def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     args, gpu, backend = engine.args, engine.gpu, engine.backend.name
-    attention = priced_attention(gpu, backend, ops.attention, ops.states)
+    reads = tuple(
+        engine.backend.decode_reads(op.shape.heads // op.shape.kv_heads) for op in ops.attention
+    )
+    attention = priced_attention(gpu, backend, ops.attention, ops.states, reads)
     max_seqs = args.max_num_seqs or engine.backend.max_num_seqs
     budget = args.max_num_batched_tokens or engine.backend.max_num_batched_tokens
     tp = args.tensor_parallel_size
     token_ops = (*ops.tokens, *attention.by_parts)
-    tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs)
-    tokens[1:] += engine.backend.layer_launch_s * ops.num_layers + _hand_over_s(engine, len(tokens))
+    skew = (engine.backend.communication_factor, engine.backend.collective_skew_s)
+    tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs, skew)
+    gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * ops.num_layers
+    tokens[1:] += gaps_s + _hand_over_s(engine, len(tokens))
+    tokens[1:] -= engine.backend.fused_quantization_s * _num_quantizing(token_ops, gpu)
     queries = engine.speculation.query_tokens if engine.speculation else 1
     most_logits = min(queries * max_seqs, budget + max_seqs)
-    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits))
+    logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits), skew)
     fixed, per_token = _prefill_state(gpu, ops.states)
     joint, named_joint = None, tuple[OpSource, ...]()
     if ops.joint:
         most = engine.ranks_in_step * (budget + max_seqs)
-        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most)
+        joint, named_joint = _summed(gpu, backend, ops.joint, tp, most, skew)
     sources = dict.fromkeys((*named, *named_joint, *named_logits, *attention.sources))
-    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint)
+    uneven = uneven_decode(gpu, backend, ops.attention)
+    by_size = uneven.value.by_size(max_seqs) if uneven else None
+    sources |= {uneven.source: None} if uneven else {}
+    return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint, by_size)
 
 
 @lru_cache(maxsize=128)
 def _levelled(
-    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
+    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int, skew: Skew
 ) -> tuple[FloatArray, tuple[OpSource, ...]]:
     """Returns seconds of all ops for 1 ... ``length`` tokens without small dips, and sources."""
     priced = [column(gpu, backend, op, tp, length) for op in ops]
-    seconds = np.sum([p.value for p in priced], axis=0)
+    seconds = np.sum([_skewed(op, p.value, skew) for op, p in zip(ops, priced, strict=True)], 0)
     return _without_noise(seconds), tuple(dict.fromkeys(p.source for p in priced))
 
 
+def _skewed(op: TokenOp, seconds: FloatArray, skew: Skew) -> FloatArray:
+    """Returns an op's seconds, for collectives with the wait for the GPU that comes last."""
+    if not isinstance(op, AllReduce | Exchange):
+        return seconds
+    factor, wait_s = skew
+    return seconds * factor + op.count * wait_s
+
+
 def _summed(
-    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int
+    gpu: Gpu, backend: str, ops: tuple[TokenOp, ...], tp: int, length: int, skew: Skew
 ) -> tuple[FloatArray, tuple[OpSource, ...]]:
     """Returns seconds of all ops for 0 ... ``length`` tokens (none cost nothing), and sources."""
-    seconds, sources = _levelled(gpu, backend, ops, tp, column_length(length))
+    seconds, sources = _levelled(gpu, backend, ops, tp, column_length(length), skew)
     return np.concatenate((np.zeros(1), seconds[:length])), sources
 
 
@@ -136,6 +162,12 @@ def _without_noise(seconds: FloatArray) -> FloatArray:
     """Returns the curve made to rise wherever that changes it by less than :data:`SAW_TOOTH`."""
     rising = lower_envelope(seconds)
     return np.where(seconds <= SAW_TOOTH * rising, rising, seconds)
+
+
+def _num_quantizing(ops: tuple[TokenOp, ...], gpu: Gpu) -> int:
+    """Returns how many products quantise their activations."""
+    products = [op for op in ops if isinstance(op, Gemm)]
+    return sum(op.count for op in products if executed_format(op.dtype, gpu).activation_bytes < 2.0)
 
 
 def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:
@@ -164,13 +196,22 @@ def state_pass_s(gpu: Gpu, state: State, sequences: int) -> float:
 
 @lru_cache(maxsize=128)
 def priced_attention(
-    gpu: Gpu, backend: str, attention: tuple[Attention, ...], states: tuple[State, ...]
+    gpu: Gpu,
+    backend: str,
+    attention: tuple[Attention, ...],
+    states: tuple[State, ...],
+    reads: tuple[float, ...],
 ) -> PricedAttention:
-    """Returns attention priced; shared by all candidates with the same shapes."""
+    """Returns attention priced; shared by all candidates with the same shapes.
+
+    ``reads`` say for each of ``attention`` how often decode reads a KV head.
+    """
     prefill, decode, sources = [], [], []
     by_parts: list[TokenOp] = []
-    for op in attention:
+    for op, num_reads in zip(attention, reads, strict=True):
         parts, curve, grid, named = _one(gpu, backend, op)
+        if num_reads != 1.0:
+            grid = grid.read_again(num_reads)
         inside = () if parts else op.block
         prefill.append((op.count, _floored_curve(curve, op.shape, inside, gpu)))
         decode.append((op.count, _floored_grid(grid, op.shape, inside, gpu)))

@@ -84,7 +84,9 @@ def link_bytes_s(gpu: Gpu, num_gpus: int) -> float:
     """Returns the slowest link's bandwidth per GPU and direction in a group of GPUs."""
     if num_gpus > gpu.gpus_per_node:
         return gpu.internode_bandwidth_bytes_s
-    return gpu.nvlink_bandwidth_bytes_s or gpu.pcie_bandwidth_bytes_s
+    if gpu.nvlink_bandwidth_bytes_s is not None and gpu.joins_by_nvlink(num_gpus):
+        return gpu.nvlink_bandwidth_bytes_s
+    return gpu.pcie_bandwidth_bytes_s
 
 
 def elementwise_s(gpu: Gpu, moved_bytes: FloatArray) -> FloatArray:

@@ -73,7 +73,9 @@ class RooflineSource:
         return _borrowed(f"moe {dtype}", base, seconds_s)
 
     def all_reduce_s(self, message_bytes: FloatArray, num_gpus: int) -> Priced[FloatArray]:
-        for source in self.links:
+        # Bridges between pairs take half of the hops off PCIe: no measured ring is like that.
+        is_bridged = self.gpu.nvlink_gpus is not None and num_gpus > self.gpu.nvlink_gpus
+        for source in () if is_bridged else self.links:
             try:
                 return source.all_reduce_s(message_bytes, num_gpus)
             except MissingTable:

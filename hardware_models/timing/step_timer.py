@@ -6,6 +6,7 @@ from bisect import bisect_right
 from math import floor
 
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.batch_grid import MeasuredMix
 from dynosim.hardware_models.timing.graphs import Graphs, graphs_of
 from dynosim.hardware_models.timing.mixed import mixed_attention_s
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
@@ -21,7 +22,7 @@ class StepTimer:
     GPU = ops over new tokens + prefill attention + decode attention + head over logits.
 
     Prefill and decode attention of one step meet as :func:`~.mixed.mixed_attention_s` says where
-    one kernel runs both, else they are added.
+    one kernel runs both, else they are added; a step of both takes ``mixed_step_factor`` as long.
 
     Ops over new tokens run at the size of the captured CUDA graph that the step is padded to; a
     step beyond the largest graph takes at least the CPU's time to launch it kernel by kernel.
@@ -40,17 +41,23 @@ class StepTimer:
         "_graph_tokens",
         "_host_per_sequence_s",
         "_host_s",
+        "_launch_s",
         "_logit_s",
+        "_mixed_factor",
         "_rows",
         "_state_s",
         "_state_s_per_token",
         "_tiles",
         "_token_s",
         "sources",
+        "uneven_s",
     )
 
     sources: tuple[OpSource, ...]
     """Where the seconds of each op come from."""
+    uneven_s: list[float] | None
+    """By decoding sequences: seconds that a decode-only step takes longer per token by which the
+    longest context exceeds the mean; None: not measured."""
 
     def __init__(
         self,
@@ -60,8 +67,10 @@ class StepTimer:
         host_step_s: float,
         host_per_sequence_s: float,
         asynchronous: bool,
+        mixed_step_factor: float = 1.0,
     ) -> None:
         self.sources = priced.sources
+        self.uneven_s = priced.uneven_s
         padded = priced.token_s[graphs.run_tokens(len(priced.token_s))].tolist()
         self._decode_token_s: list[float] = padded
         self._token_s: list[float] = padded if graphs.any_step else priced.token_s.tolist()
@@ -71,12 +80,14 @@ class StepTimer:
         self._logit_s: list[float] = priced.logit_s.tolist()
         self._rows = priced.attention.decode
         self._tiles = priced.attention.tiles
+        self._launch_s = sum(layers * curve.launch_s for layers, curve in priced.attention.prefill)
         self._curves: tuple[tuple[int, PrefillCurve], ...] = priced.attention.prefill
         self._state_s = priced.prefill_state_s
         self._state_s_per_token = priced.prefill_state_s_per_token
         self._host_s = host_step_s
         self._host_per_sequence_s = host_per_sequence_s
         self._asynchronous = asynchronous
+        self._mixed_factor = mixed_step_factor
 
     @classmethod
     def compile(cls, engine: ResolvedEngine) -> StepTimer:
@@ -102,10 +113,14 @@ class StepTimer:
             host_step_s=backend.host_step_s,
             host_per_sequence_s=backend.host_per_sequence_s,
             asynchronous=backend.asynchronous_scheduling,
+            mixed_step_factor=backend.mixed_step_factor,
         )
 
     def prefill_attention_s(self, chunk_tokens: int, prefix_tokens: int) -> float:
-        """Returns attention seconds of one prefill chunk over all layers, shards in parallel."""
+        """Returns attention seconds that one prefill chunk adds to a step, over all layers.
+
+        Shards work in parallel. :meth:`step_s` adds the launch that all chunks share.
+        """
         seconds = self._state_s + self._state_s_per_token * chunk_tokens
         for layers, curve in self._curves:
             seconds += layers * curve.seconds(chunk_tokens, prefix_tokens)
@@ -121,6 +136,7 @@ class StepTimer:
     ) -> float:
         """Returns the seconds of one step.
 
+        ``prefill_attention_s`` is the sum of :meth:`prefill_attention_s` over its chunks.
         ``new_tokens`` counts prefill chunks and one per decoding sequence, ``num_logits`` the
         sequences that sample; ``num_decode`` sequences decode over ``context_tokens`` in sum.
         IndexError beyond the compiled token budget plus sequences.
@@ -129,17 +145,22 @@ class StepTimer:
             gpu, largest = self._decode_token_s[new_tokens], self._graph_decodes
         else:
             gpu, largest = self._token_s[new_tokens], self._graph_tokens
+            prefill_attention_s += self._launch_s
         gpu += self._logit_s[num_logits]
         if num_decode:
             knots, seconds, slope = self._rows[num_decode]
             i = bisect_right(knots, context_tokens) - 1
             decode_s = seconds[i] + slope[i] * (context_tokens - knots[i])
-            if prefill_attention_s > 0.0 and self._tiles is not None:
-                gpu += self._mixed_s(
-                    prefill_attention_s, new_tokens, decode_s, num_decode, context_tokens
-                )
+            if prefill_attention_s > 0.0:
+                if self._tiles is not None:
+                    gpu += self._mixed_s(
+                        prefill_attention_s, new_tokens, decode_s, num_decode, context_tokens
+                    )
+                else:
+                    gpu += prefill_attention_s + decode_s
+                gpu *= self._mixed_factor
             else:
-                gpu += prefill_attention_s + decode_s
+                gpu += decode_s
         else:
             gpu += prefill_attention_s
         if gpu < self._eager_s and new_tokens > largest:
@@ -167,6 +188,10 @@ class StepTimer:
             prefill_s -= prefill_states_s
             decode_s -= decode_states_s
             states_s = prefill_states_s + decode_states_s
+        if isinstance(self._tiles, MeasuredMix):
+            return states_s + self._tiles.seconds(
+                prefill_s, prefill_tokens, num_decode, context_tokens
+            )
         return states_s + mixed_attention_s(
             prefill_s,
             decode_s,

@@ -24,6 +24,11 @@ EXPERT_LOADS = ("balanced", "power_law_1.01", "power_law_1.2")
 """Measured distributions of tokens over experts, by skew; the nearest stands in for one that a
 table lacks."""
 
+DIRECT_RING_SHARE = 0.5
+"""A ring moves at the rate of its slowest link, which two GPUs show: rings of 4 and 8 RTX PRO 6000
+keep 0.63 of a pair's rate. Measured ones below this share (0.25 and 0.11, of 4 and 8 L40S) come
+from a host whose GPUs cannot reach each other directly, and the pair's rate is taken instead."""
+
 REACH_OCTAVES = 4.0
 """Expert blocks further off than this in shape (Euclidean, six axes) do not stand in."""
 
@@ -43,11 +48,13 @@ class TableSource:
     measured_on: Gpu
     backend: str
     home: bool
+    folder: str | None = None
+    """Folder of tables, by default that of ``measured_on``."""
 
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
         form, near = self._forms(dtype)
-        rows, sites = _first_dtype(self._folder, self.backend, near.gemm_tables)
         on = self.measured_on
+        rows, sites = _first_dtype(on, self.backend, near)
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
         if on != self.gpu:
             seconds = carried(
@@ -81,16 +88,25 @@ class TableSource:
 
     def all_reduce_s(self, message_bytes: FloatArray, num_gpus: int) -> Priced[FloatArray]:
         on = self.measured_on
-        if (on.nvlink_bandwidth_bytes_s is None) != (self.gpu.nvlink_bandwidth_bytes_s is None):
+        if on.joins_by_nvlink(num_gpus) != self.gpu.joins_by_nvlink(num_gpus):
             raise MissingTable(f"{on.key} has other links than {self.gpu.key}")
         rows, near = _all_reduce_rows(self._folder, self.backend, num_gpus)
-        measured_bytes = rows.column("message_bytes").astype(np.float64)
+        other = "" if near == num_gpus else f"{near} GPUs, scaled to {num_gpus}"
+        launch = rows.latency_s.min()
+        if not on.joins_by_nvlink(near):
+            pair, pair_size = _all_reduce_rows(self._folder, self.backend, 2)
+            if _bus_rate(rows, near) < DIRECT_RING_SHARE * _bus_rate(pair, pair_size):
+                rows, near = pair, pair_size
+                other = f"{near} GPUs, scaled to {num_gpus}: larger groups had no direct paths"
         near_roof = roofline.all_reduce_s(on, np.ones(1), near)[0]
         scale = float(roofline.all_reduce_s(self.gpu, np.ones(1), num_gpus)[0] / near_roof)
-        seconds = held_line(message_bytes, measured_bytes, rows.latency_s, lambda x: x * near_roof)
-        launch = rows.latency_s.min()
-        seconds = launch + (seconds - launch) * scale
-        other = "" if near == num_gpus else f"{near} GPUs, scaled to {num_gpus}"
+        seconds = held_line(
+            message_bytes,
+            rows.column("message_bytes").astype(np.float64),
+            rows.latency_s,
+            lambda x: x * near_roof,
+        )
+        seconds = launch + (seconds - rows.latency_s.min()) * scale
         return Priced(seconds, self._source("all_reduce", rows, other))
 
     def prefill_attention(self, shape: AttentionShape) -> Priced[PrefillCurve]:
@@ -131,6 +147,8 @@ class TableSource:
 
     @property
     def _folder(self) -> str:
+        if self.folder is not None:
+            return self.folder
         if self.measured_on.tables is None:
             raise MissingTable(f"no measured tables for {self.measured_on.name}")
         return self.measured_on.tables
@@ -150,19 +168,24 @@ class TableSource:
 
 
 @lru_cache(maxsize=256)
-def _gemm_sites(folder: str, backend: str, dtype: str) -> tuple[OpTable, GemmSites]:
-    rows = load_table(folder, backend, "gemm").select(gemm_dtype=dtype)
-    return rows, GemmSites.of(rows)
+def _gemm_sites(
+    gpu: Gpu, backend: str, dtype: str, weight_bytes: float
+) -> tuple[OpTable, GemmSites]:
+    rows = load_table(gpu.tables or gpu.key, backend, "gemm").select(gemm_dtype=dtype)
+    sites = GemmSites.of(rows)
+    if gpu.l2_cache_bytes is not None:
+        sites = sites.cold(weight_bytes, gpu.l2_cache_bytes, gpu.hbm_bandwidth_bytes_s)
+    return rows, sites
 
 
-def _first_dtype(folder: str, backend: str, dtypes: tuple[str, ...]) -> tuple[OpTable, GemmSites]:
+def _first_dtype(gpu: Gpu, backend: str, form: WeightFormat) -> tuple[OpTable, GemmSites]:
     reasons: list[str] = []
-    for dtype in dtypes:
+    for dtype in form.gemm_tables:
         try:
-            return _gemm_sites(folder, backend, dtype)
+            return _gemm_sites(gpu, backend, dtype, form.weight_bytes)
         except MissingTable as reason:
             reasons.append(str(reason))
-    raise MissingTable("; ".join(reasons) or f"{folder} {backend}: no kernel of that format")
+    raise MissingTable("; ".join(reasons) or f"{gpu.key} {backend}: no kernel of that format")
 
 
 @lru_cache(maxsize=256)
@@ -250,6 +273,13 @@ def _all_reduce_rows(folder: str, backend: str, num_gpus: int) -> tuple[OpTable,
     groups = np.asarray(table.axis("num_gpus"), dtype=np.int64)
     near = int(groups[np.argmin(np.abs(np.log2(groups / num_gpus)))])
     return table.select(num_gpus=near), near
+
+
+def _bus_rate(rows: OpTable, num_gpus: int) -> float:
+    """Returns bytes per second and GPU that a ring moved with the largest message."""
+    largest = int(np.argmax(rows.column("message_bytes")))
+    moved = 2.0 * (num_gpus - 1) / num_gpus * float(rows.column("message_bytes")[largest])
+    return moved / float(rows.latency_s[largest])
 
 
 def _custom_all_reduce(folder: str, backend: str) -> OpTable:

@@ -237,9 +237,14 @@ def _readonly(array: AnyArray) -> AnyArray:
 def load_table(gpu: str, backend: str, family: str) -> OpTable:
     """Returns the shipped table of one op family; read once per process.
 
-    ``gpu`` is a folder name of ``data/tables`` (``h200_sxm``). Families of
+    ``gpu`` is a folder name of ``data/tables`` (``h200_sxm``), or the absolute path of a folder of
+    own tables (:mod:`.own_tables`), which are all of one backend. Families of
     :data:`SHARED_FAMILIES` are the same for every backend. Raises :class:`MissingTable`.
     """
+    if Path(gpu).is_absolute():
+        from dynosim.hardware_models.timing.own_tables import own_table
+
+        return own_table(gpu, family)
     return _load(gpu, SHARED_FAMILIES.get(family, backend), family)
 
 

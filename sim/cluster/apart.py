@@ -35,18 +35,16 @@ def run_apart(
     requests: Requests,
     fitting: IntArray,
     recorder: Recorder,
-    frontend_s: float,
 ) -> None:
     """Runs the requests ``fitting`` to their ends, each on the replica that the router chooses."""
     replicas = [Unseen()] * len(engines)
     choices = (router.choose(index, replicas) for index in fitting.data)
     chosen = np.fromiter(choices, dtype=np.int64, count=len(fitting))
-    recorder.send(fitting)
     recorder.route(fitting, chosen)
+    arrived_s = np.frombuffer(recorder.arrived_s)
     for replica, engine in enumerate(engines):
         own = fitting[chosen == replica]
-        arrival_s = recorder.workload.arrival_s[own] + frontend_s
-        serve(engine, _arrivals(requests, own, arrival_s), recorder.record)
+        serve(engine, _arrivals(requests, own, arrived_s[own]), recorder.record)
 
 
 def _arrivals(

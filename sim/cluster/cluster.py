@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.balancers.base import Balancer
+from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
 from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
 from dynosim.sim.cluster.rank_router import RankRouter
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.engine.engine import Engine, EngineLimits
+from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
@@ -23,7 +25,8 @@ class ClusterSpec:
     """Equal replicas behind one router; no request longer than ``max_model_len`` is accepted.
 
     ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
-    null block). ``frontend_s`` passes between the client's send and the engine's queue.
+    null block). ``frontend_s`` passes between the client's send and the engine's queue, besides
+    what the ``frontend``'s processors take.
 
     A replica has ``ranks`` data-parallel ranks with a scheduler and ``num_blocks`` each, over which
     ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
@@ -37,6 +40,7 @@ class ClusterSpec:
     replicas: int = 1
     router: str = "round_robin"
     frontend_s: float = 0.0
+    frontend: Frontend = IDLE
     ranks: int = 1
     balancer: str = "round_robin"
     lockstep: GroupTimer | None = None
@@ -82,15 +86,23 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     replicas: Sequence[Replica] = groups or engines
     fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
     recorder = Recorder(workload)
+    if workload.max_concurrency is None:
+        recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
     # Where nothing that an engine does can reach another, each runs through its own requests.
     if workload.max_concurrency is None and router.is_blind:
         from dynosim.sim.cluster.apart import run_apart
 
-        run_apart(replicas, router, requests, fitting, recorder, spec.frontend_s)
+        run_apart(replicas, router, requests, fitting, recorder)
     else:
         from dynosim.sim.cluster.together import Together
 
-        Together(replicas, router, requests, recorder, spec.frontend_s).run(fitting)
+        def log_of(index: int) -> StepLog:
+            number = recorder.replica[index]
+            group = groups[number] if groups else None
+            return (group.engine_of(index) if group else engines[number]).log
+
+        live = LiveFrontend(spec.frontend, spec.frontend_s, len(engines), log_of)
+        Together(replicas, router, requests, recorder, live).run(fitting)
     for number, group in enumerate(groups):
         for index, rank in group.waiting.rank_of.items():
             recorder.replica[index] = number * len(group.engines) + rank
@@ -98,7 +110,7 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
     logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend_s, limits.drafting)
+    return recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
 
 
 def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:

@@ -88,6 +88,10 @@ class RankGroup:
         """The engine of every rank."""
         return [rank.engine for rank in self._ranks]
 
+    def engine_of(self, request: int) -> Engine:
+        """Returns the engine of the rank that a request went to."""
+        return self._ranks[self.waiting.rank_of[request]].engine
+
     def run_until(
         self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
     ) -> float:

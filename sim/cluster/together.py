@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
 
+import numpy as np
 import simpy
 
 from dynosim.hardware_models.arrays import IntArray
+from dynosim.sim.cluster.frontend import LiveFrontend
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.routers.base import Router
@@ -27,13 +29,13 @@ class Together:
         router: Router,
         requests: Requests,
         recorder: Recorder,
-        frontend_s: float,
+        frontend: LiveFrontend,
     ) -> None:
         self._env = simpy.Environment()
         self._router = router
         self._requests = requests
         self._recorder = recorder
-        self._frontend_s = frontend_s
+        self._frontend = frontend
         self._workers = [
             Worker(self._env, engine, self._on_finish, lambda: self._horizon_s)
             for engine in engines
@@ -49,15 +51,14 @@ class Together:
         if self._slots:
             self._env.process(self._capped_arrivals(fitting))
         else:
-            self._recorder.send(fitting)
             self._env.process(self._open_arrivals(fitting))
         self._env.run()
 
     def _open_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""
         now_s = 0.0
-        arrival_s = self._recorder.workload.arrival_s + self._frontend_s
-        for index, arrives_s in zip(fitting.data, arrival_s[fitting].data, strict=True):
+        arrived_s = np.frombuffer(self._recorder.arrived_s)[fitting]
+        for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
             if arrives_s > now_s:
                 self._horizon_s = arrives_s
                 yield self._env.timeout(arrives_s - self._env.now)
@@ -82,18 +83,21 @@ class Together:
             return
         self._in_flight += 1
         index = self._backlog.popleft()
-        self._recorder.sent_s[index] = now_s
-        if self._frontend_s > 0.0:
-            arrival = self._env.timeout(self._frontend_s, index)
-            assert arrival.callbacks is not None
-            arrival.callbacks.append(self._on_arrival)
-        else:
-            self._route(index)
+        recorder = self._recorder
+        recorder.sent_s[index] = now_s
+        input_tokens = int(recorder.workload.input_tokens[index])
+        arrives_s = self._frontend.arrives_s(now_s, input_tokens)
+        recorder.arrived_s[index] = arrives_s
+        self._at(arrives_s, now_s, lambda: self._route(index))
 
-    def _on_arrival(self, event: simpy.Event) -> None:
-        index = event.value
-        assert isinstance(index, int)
-        self._route(index)
+    def _at(self, time_s: float, now_s: float, then: Callable[[], None]) -> None:
+        """Calls ``then`` at a time, which may be now."""
+        if time_s > now_s:
+            event = self._env.timeout(time_s - self._env.now)
+            assert event.callbacks is not None
+            event.callbacks.append(lambda _: then())
+        else:
+            then()
 
     def _route(self, index: int) -> None:
         chosen = self._router.choose(index, self._workers)
@@ -101,6 +105,14 @@ class Together:
         self._workers[chosen].submit(self._requests.sequence(index))
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
-        self._recorder.record(seq, time_s)
+        if not self._slots:
+            self._recorder.record(seq, time_s)
+            return
+        written_s = self._frontend.written_s(seq.index, time_s)
+        self._recorder.record(seq, written_s)
+        self._at(written_s, time_s, lambda: self._free_slot(written_s))
+
+    def _free_slot(self, now_s: float) -> None:
+        """Lets the client who has all of an answer send the next request."""
         self._in_flight -= 1
-        self._send_next(time_s)
+        self._send_next(now_s)

@@ -86,6 +86,11 @@ class DecodeSet:
         """Returns how many tokens a decoding sequence has so far."""
         return seq.emitted + self.steps - seq.join_step
 
+    def longest_beyond_mean(self) -> float:
+        """Returns the tokens by which the longest context exceeds the mean; looks at every one."""
+        longest = max(seq.computed - seq.join_step for due in self._due.values() for seq in due)
+        return longest + self.steps - self.context_tokens / self.size
+
     def blocks_for_step(self) -> int:
         """Returns the KV blocks that the coming step needs."""
         return self._crossings[self.steps % self.block_size]

@@ -36,11 +36,13 @@ class Engine:
         "_leaps_chunks",
         "_limits",
         "_run_dt_s",
+        "_run_first",
         "_run_growth_s",
         "_run_start_s",
         "_run_steps",
         "_scheduler",
         "_timer",
+        "_uneven_s",
         "is_interruptible",
         "kv",
         "log",
@@ -63,8 +65,11 @@ class Engine:
         self._run_start_s = 0.0
         self._run_dt_s = 0.0
         self._run_growth_s = 0.0
+        self._run_first = 0
         self._run_steps = 0
         self._chunk_dts_s: list[float] = []
+        # Only timers that know of unequal contexts have it.
+        self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
 
     @property
     def running(self) -> list[Sequence]:
@@ -127,6 +132,7 @@ class Engine:
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
         self._run_growth_s = 0.0
+        self._run_first = num_logits - num_decode
         self._run_steps = 1
         self.is_interruptible = False
         if self._leaps_chunks and (repeats := scheduler.chunk_repeats()):
@@ -161,6 +167,9 @@ class Engine:
         size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
+        if self._uneven_s is not None:
+            # The same in every step of the run: all contexts grow alike.
+            dt_s += self._uneven_s[size] * decoding.longest_beyond_mean()
         steps = min(decoding.steps_to_finish(), max_run)
         if steps > 1:
             if context + size * (steps - 1) > context_limit:
@@ -171,6 +180,7 @@ class Engine:
                 steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
+        self._run_first = 0
         self._run_steps = steps
         # A request that arrives behind a blocked queue, or with no slot free, changes nothing.
         self.is_interruptible = (
@@ -245,6 +255,7 @@ class Engine:
             self._run_growth_s,
             count,
             decoding.size,
+            self._run_first,
             kv.num_blocks - kv.free_blocks,
             len(scheduler.running),
             len(scheduler.waiting),
@@ -277,7 +288,7 @@ class Engine:
         last_used = self.kv.num_blocks - self.kv.free_blocks
         for left, dt_s in zip(range(len(before), 0, -1), before, strict=True):
             used = last_used - blocks * left // len(before)
-            self.log.run(start_s, dt_s, 0.0, 1, size, used, running, waiting)
+            self.log.run(start_s, dt_s, 0.0, 1, size, 0, used, running, waiting)
             start_s += dt_s
         return start_s
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -11,11 +13,11 @@ import numpy as np
 from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 
 # Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
-_RUN = Struct("=4d4i")
+_RUN = Struct("=4d5i")
 _STINT = Struct("=3q")
 _VERIFIED = Struct("=3q")
 _FLOATS = ("start_s", "dt_s", "growth_s", "counts")
-_COUNTS = ("num_decode", "used_blocks", "running", "waiting")
+_COUNTS = ("num_decode", "num_first", "used_blocks", "running", "waiting")
 _ROW = np.dtype([(name, "f8") for name in _FLOATS] + [(name, "i4") for name in _COUNTS])
 _NUM_DECODE = 4
 _pack_run = _RUN.pack
@@ -50,13 +52,14 @@ class StepLog:
         growth_s: float,
         count: int,
         num_decode: int,
+        num_first: int,
         used_blocks: int,
         running: int,
         waiting: int,
     ) -> None:
         """Adds a run, as described by :class:`Steps`."""
         self._runs += _pack_run(
-            start_s, dt_s, growth_s, count, num_decode, used_blocks, running, waiting
+            start_s, dt_s, growth_s, count, num_decode, num_first, used_blocks, running, waiting
         )
         self.num_steps += count
 
@@ -109,6 +112,26 @@ class StepLog:
             run -= 1
         self.stint(request, first_step, end)
 
+    @property
+    def num_runs(self) -> int:
+        """How many runs there are so far."""
+        return len(self._runs) // _RUN.size
+
+    def runs_from(self, run: int) -> Iterator[tuple[float, float, float, float, int]]:
+        """Yields (start_s, dt_s, growth_s, count, outputs) of ``run`` and the runs after it.
+
+        Right as long as no pause of theirs is still to be taken back by :meth:`interrupt`, which
+        changes no output.
+        """
+        pauses = self._pauses_from(run)
+        rows = _RUN.iter_unpack(bytes(self._runs[run * _RUN.size :]))
+        for number, (start_s, dt_s, growth_s, count, decode, first, *_) in enumerate(rows, run):
+            yield start_s, dt_s, growth_s, count, first + (0 if number in pauses else decode)
+
+    def _pauses_from(self, run: int) -> set[int]:
+        first = bisect_left(self._pauses, run)
+        return set(self._pauses[first:])
+
     def steps(self) -> Steps:
         """Returns the runs so far."""
         rows = np.frombuffer(self._runs, dtype=_ROW)
@@ -132,8 +155,9 @@ class Steps:
     """An engine's steps as runs, one array element a run.
 
     The ``j``-th step (from 0) of a run lasts ``dt_s + j * growth_s``; in each of its steps
-    ``num_decode`` requests get a token that is not their first. Where ``is_pause``, the run is one
-    step that those requests sit out, and they get their token with the next run that is none. The
+    ``num_decode`` requests get a token that is not their first, and ``num_first`` the first one of
+    a stint. Where ``is_pause``, the run is one step that ``num_decode`` requests sit out, and they
+    get their token with the next run that is none. The
     other columns are KV blocks held and requests running and waiting at the run's end.
     """
 
@@ -143,12 +167,18 @@ class Steps:
     growth_s: FloatArray
     counts: FloatArray
     num_decode: IntArray
+    num_first: IntArray
     used_blocks: IntArray
     running: IntArray
     waiting: IntArray
 
     def __len__(self) -> int:
         return int(self.counts.sum())
+
+    @property
+    def outputs(self) -> IntArray:
+        """How many answers go on in every step of a run."""
+        return np.asarray(np.where(self.is_pause, 0, self.num_decode) + self.num_first)
 
     @property
     def durations_s(self) -> FloatArray:

@@ -18,9 +18,18 @@ EXIT_INTERNAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 COMMANDS = {
     "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
+    "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
     "list": "List the GPUs, models or backends that the other commands know.",
 }
+
+GROUPS = {
+    "calibrate": (
+        "Fit dynosim to hardware and engines that you can measure.",
+        {"fit": "Fit a backend's overheads to measured serving runs."},
+    ),
+}
+"""Commands of commands: what the group is for, and the commands in it."""
 
 
 def build_app() -> App:
@@ -34,6 +43,12 @@ def build_app() -> App:
     )
     for name, text in COMMANDS.items():
         app.command(f"dynosim.commands.{name}:{name}_command", name=name, help=text)
+    for group, (purpose, commands) in GROUPS.items():
+        inner = App(name=group, help=purpose, version_flags=())
+        for name, text in commands.items():
+            path = f"dynosim.commands.{group}_{name}:{group}_{name}_command"
+            inner.command(path, name=name, help=text)
+        app.command(inner)
     return app
 
 
@@ -46,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
         print_error(str(error))
         return EXIT_USER
     except CycloptsError as error:
-        print_error(str(usage_error(error, list(COMMANDS))))
+        print_error(str(usage_error(error, [*COMMANDS, *GROUPS])))
         return EXIT_USER
     except KeyboardInterrupt:
         print_error("interrupted")

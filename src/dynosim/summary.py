@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from dynosim.accuracy.expectation import Expectation
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.sim.metrics import Metrics
+from dynosim.sim.replicates import Estimate
 from dynosim.sim.simulate import Simulation
 from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.terminal import table
@@ -28,6 +30,8 @@ def summary(
     metrics: Metrics,
     spec: WorkloadSpec,
     goodput_ms: Mapping[str, float],
+    expectation: Expectation,
+    spread: Mapping[str, Estimate],
 ) -> str:
     """Returns the text that ``dynosim simulate`` prints; the same run gives the same bytes."""
     rows = [("Throughput", _throughput(metrics)), ("Per user, GPU", _shares(metrics))]
@@ -38,7 +42,10 @@ def summary(
         ("Engine", _engine(metrics)),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
+        *_expected(metrics, expectation),
+        *_over_seeds(spread),
         *_foundations(simulation),
+        *_calibration(expectation),
     ]
     facts = [f"{name:<14} {text}" for name, text in rows]
     return "\n".join([*_head(simulation, metrics, spec), "", _latency_table(metrics), "", *facts])
@@ -151,6 +158,55 @@ def _cost(metrics: Metrics) -> str:
         f"${shown(metrics['usd_per_million_output_tokens'], ',.2f')} per million output tokens "
         "(cloud list price)"
     )
+
+
+_EXPECTED = (
+    ("mean_ttft_ms", "TTFT", " ms", ",.1f"),
+    ("mean_tpot_ms", "TPOT", " ms", ",.1f"),
+    ("request_throughput", "", " requests/s", ",.2f"),
+)
+
+
+def _expected(metrics: Metrics, expectation: Expectation) -> Iterator[tuple[str, str]]:
+    """Yields predictions with the interval that is meant to hold four measurements in five."""
+    words = [
+        f"{label} {metrics[name]:{form}}{unit} "
+        f"(80 %: {interval.low:{form}}–{interval.high:{form}})".lstrip()
+        for name, label, unit, form in _EXPECTED
+        if (interval := expectation.intervals.get(name)) is not None
+    ]
+    if words:
+        yield "Expect", ", ".join(words)
+
+
+def _over_seeds(spread: Mapping[str, Estimate]) -> Iterator[tuple[str, str]]:
+    """Yields means over seeds with their standard errors."""
+    words = [
+        f"{label} {shown(spread[name].mean, form)} ± "
+        f"{shown(spread[name].standard_error, form)}{unit}".lstrip()
+        for name, label, unit, form in _EXPECTED
+        if name in spread
+    ]
+    if words:
+        yield "Over seeds", ", ".join(words)
+
+
+def _calibration(expectation: Expectation) -> Iterator[tuple[str, str]]:
+    """Yields what overheads were fitted to, and what of this deployment was not."""
+    row = expectation.calibration
+    lines = list(expectation.extrapolated)
+    if row is not None:
+        oldest, newest = row.versions
+        versions = oldest if oldest == newest else f"{oldest} to {newest}"
+        errors = ", ".join(f"{k.upper()} {v['after']:.0%}" for k, v in _errors(row.held_out))
+        about = f" (median error on held-out groups: {errors})" if errors else ""
+        lines.insert(0, f"{row.backend} {versions} on {row.gpu_class} GPUs{about}")
+    for number, line in enumerate(lines):
+        yield "" if number else "Calibrated", line
+
+
+def _errors(held_out: Mapping[str, Mapping[str, float]]) -> list[tuple[str, Mapping[str, float]]]:
+    return [(name, held_out[name]) for name in ("tpot", "ttft") if name in held_out]
 
 
 def _foundations(simulation: Simulation) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ UPDATE = "DYNOSIM_UPDATE_GOLDEN"
 ENGINE = "--backend vllm --backend-version 0.19.0"
 
 COMMANDS = {
+    "validate": "validate --data MEASURED --jobs 1",
     "list_gpus": "list gpus",
     "list_models_qwen3_32b": "list models qwen3-32b",
     "list_backends": "list backends",
@@ -37,7 +38,8 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_output_is_as_committed(name: str, dynosim: Callable[..., Any], checkout: Path) -> None:
     trace = str(checkout / "examples" / "traces" / "chat_mooncake.jsonl")
-    answer = dynosim(*COMMANDS[name].replace("TRACE", trace).split())
+    measured = str(checkout / "tests" / "cli" / "measured")
+    answer = dynosim(*COMMANDS[name].replace("TRACE", trace).replace("MEASURED", measured).split())
     assert answer.code == 0, answer.err
     text = answer.out + (f"--- stderr\n{answer.err}" if answer.err else "")
     file = GOLDEN / f"{name}.txt"

@@ -71,3 +71,11 @@ def test_every_figure_has_a_source_with_a_date(name):
     for figure, source in backend_sources(name).items():
         assert source.title, figure
         assert source.date >= "2023", figure
+
+
+def test_an_old_kernel_reads_the_cache_once_per_group_it_was_built_for() -> None:
+    old, new = get_backend("trtllm", "0.9.0"), get_backend("trtllm", "1.0.0")
+    assert [old.decode_reads(size) for size in (1, 8)] == [1.0, 1.0]
+    # Llama 3 8B: three of four query heads read a share of the KV head again.
+    assert old.decode_reads(4) == 1.0 + 3 * old.reread_share
+    assert [new.decode_reads(size) for size in (1, 4, 8, 29)] == [1.0] * 4

@@ -143,25 +143,29 @@ class TestPrefillCurve:
     tokens, seconds = np.array([1.0, 100.0, 200.0]), np.array([1.0, 4.0, 9.0])
     curve = PrefillCurve.of(tokens, seconds)
 
-    def test_equals_the_measured_lengths(self) -> None:
-        assert [self.curve.seconds(t, 0) for t in (1, 100, 200)] == pytest.approx([1, 4, 9])
+    def test_a_launch_and_what_a_chunk_adds_are_the_measured_lengths(self) -> None:
+        launch_s = self.curve.launch_s
+        assert launch_s == 1.0
+        assert [launch_s + self.curve.seconds(t, 0) for t in (1, 100, 200)] == pytest.approx(
+            [1, 4, 9]
+        )
 
     def test_is_linear_in_the_root_between(self) -> None:
-        assert self.curve.seconds(150, 0) == pytest.approx(2.5**2)
+        assert self.curve.seconds(150, 0) == pytest.approx(((3**0.5 + 8**0.5) / 2) ** 2)
 
     def test_grows_with_the_square_beyond(self) -> None:
-        assert self.curve.seconds(400, 0) == pytest.approx(4 * 9)
+        assert 1 + self.curve.seconds(400, 0) == pytest.approx(4 * 9)
 
     def test_a_prefix_costs_the_chunks_share_of_pairs(self) -> None:
         # 100 after 100: 100 x (100 + 50) of 200 x 100 pairs.
-        assert self.curve.seconds(100, 100) == pytest.approx(9 * 0.75)
+        assert self.curve.seconds(100, 100) == pytest.approx(8 * 0.75)
 
     def test_never_less_than_the_chunk_alone(self) -> None:
-        assert self.curve.seconds(1, 199) >= 1.0
+        assert self.curve.seconds(100, 1) >= self.curve.seconds(100, 0)
 
     def test_a_measured_block_adds_only_the_cross_term(self) -> None:
-        # Projections are linear in the chunk: whole - prefix + launch.
-        assert self.curve.as_block().seconds(100, 100) == pytest.approx(9 - 4 + 1)
+        # Projections are linear in the chunk: whole - prefix.
+        assert self.curve.as_block().seconds(100, 100) == pytest.approx(9 - 4)
 
     def test_a_window_bounds_the_keys_each_query_sees(self) -> None:
         assert pairs(10, 0, window=4) == 0.5 * 16 + 4 * 6
@@ -203,3 +207,41 @@ def test_shipped_decode_tables_are_followed_but_for_their_spikes(gpu: str, backe
     ratio = np.array(mine) / rows.latency_s
     assert ratio.max() <= 1 + 1e-9
     assert np.quantile(ratio, 0.1) >= 0.95
+
+
+class TestColdWeights:
+    """Weights read from memory, whatever the L2 cache held while they were measured."""
+
+    # Of a memory of 100 bytes a second and an L2 of 40: weights of 10, 80 and 200 bytes.
+    sites = np.array([[10.0, 1.0], [80.0, 1.0], [200.0, 1.0]])
+    m = (np.array([1.0, 64.0]),) * 3
+
+    def measured(self, warm_s: float) -> GemmSites:
+        seconds = ([warm_s, 1.0], [1.0, 1.1], [2.5, 2.6])
+        return GemmSites(self.sites, self.m, tuple(np.array(s) for s in seconds))
+
+    def test_a_warm_weight_takes_a_launch_and_the_rate_of_large_ones(self) -> None:
+        # 10 bytes in 0.05 s are 200 a second: twice what the memory reads. Large ones read 80.
+        cold = self.measured(0.05).cold(1.0, 40.0, 100.0)
+        assert cold.seconds[0] == pytest.approx([0.05 + 10 / 80, 1.0])
+        assert cold.seconds[1].tolist() == [1.0, 1.1]
+
+    def test_a_table_that_no_cache_shows_in_stays(self) -> None:
+        measured = self.measured(0.2)
+        assert measured.cold(1.0, 40.0, 100.0) is measured
+
+    def test_no_shipped_weight_of_l40s_is_read_faster_than_its_memory(self) -> None:
+        source = timing_source(get_gpu("l40s"), "trtllm")
+        for n, k in [(4096, 4096), (8192, 2048), (1024, 8192)]:
+            seconds = source.gemm_s(np.array([1.0]), n, k, "bfloat16").value[0]
+            assert 2.0 * n * k / seconds < 0.9 * 0.864e12
+
+
+def test_prompts_of_one_step_share_a_launch() -> None:
+    # Measured, H100, TensorRT-LLM, 32 heads over 8 KV heads: 16.2 us for one prompt of 128 tokens,
+    # 335 us for 128 of them.
+    shape = AttentionShape(heads=32, kv_heads=8, qk_dim=128, v_dim=128)
+    curve = timing_source(get_gpu("h100_sxm"), "trtllm").prefill_attention(shape).value
+    one, many = (curve.launch_s + n * curve.seconds(128, 0) for n in (1, 128))
+    assert one == pytest.approx(16.2e-6, rel=0.01)
+    assert many == pytest.approx(335e-6, rel=0.2)

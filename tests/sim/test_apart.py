@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.apart import Unseen
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.routers.random import RandomChoice
 from dynosim.sim.cluster.routers.round_robin import RoundRobin
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
+from frontends import FRONTENDS
 from workloads import workloads
 
 
@@ -32,6 +34,7 @@ def run(spec: ClusterSpec, load: Workload, *, apart: bool) -> RunResult:
     replicas=st.integers(1, 3),
     router=st.sampled_from(["round_robin", "random"]),
     frontend_s=st.sampled_from([0.0, 0.0021]),
+    frontend=st.sampled_from(FRONTENDS),
     max_model_len=st.sampled_from([300, 10_000]),
 )
 def test_apart_equals_together(
@@ -40,6 +43,7 @@ def test_apart_equals_together(
     replicas: int,
     router: str,
     frontend_s: float,
+    frontend: Frontend,
     max_model_len: int,
 ) -> None:
     spec = ClusterSpec(
@@ -50,6 +54,7 @@ def test_apart_equals_together(
         replicas=replicas,
         router=router,
         frontend_s=frontend_s,
+        frontend=frontend,
     )
     apart, together = run(spec, load, apart=True), run(spec, load, apart=False)
     for column in ("replica", "cached_tokens", "preemptions"):

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.metrics import summarize
 from dynosim.sim.workload.columns import Workload
+from frontends import FRONTENDS
 from workloads import workload, workloads
 
 TIMERS = [AffineTimer(), AffineTimer(knee=2000), AffineTimer(per_context_s=0.0)]
@@ -49,6 +51,7 @@ def both(spec: ClusterSpec, load: Workload, seed: int = 0) -> None:
     replicas=st.integers(1, 3),
     router=st.sampled_from(["round_robin", "random", "least_outstanding"]),
     frontend_s=st.sampled_from([0.0, 0.0021]),
+    frontend=st.sampled_from(FRONTENDS),
     policy=st.sampled_from(["fcfs", "priority"]),
     threshold=st.sampled_from([0, 0, 12, 100]),
     watermark=st.sampled_from([0.0, 0.1]),
@@ -63,6 +66,7 @@ def test_leap_equals_step(
     replicas: int,
     router: str,
     frontend_s: float,
+    frontend: Frontend,
     policy: Literal["fcfs", "priority"],
     threshold: int,
     watermark: float,
@@ -85,6 +89,7 @@ def test_leap_equals_step(
         replicas=replicas if load.max_concurrency is None else 1,
         router=router,
         frontend_s=frontend_s,
+        frontend=frontend,
     )
     both(spec, load, seed=7)
 

@@ -12,6 +12,7 @@ from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import token_gaps_s
 from dynosim.sim.workload.columns import Workload
+from frontends import FRONTENDS
 from test_leap import TIMERS, both
 from workloads import workloads
 
@@ -38,6 +39,7 @@ def clusters(draw: st.DrawFn) -> ClusterSpec:
         replicas=draw(st.integers(1, 3)),
         router=draw(st.sampled_from(["round_robin", "random", "least_outstanding"])),
         frontend_s=draw(st.sampled_from([0.0, 0.0021])),
+        frontend=draw(st.sampled_from(FRONTENDS)),
     )
 
 
