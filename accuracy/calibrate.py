@@ -79,7 +79,12 @@ def calibrate(
     The half of the groups that :func:`~.halves.half_of` calls "fit" is fitted, from the priors of
     the cards; the other half judges. A class has at most ``size`` cases of either.
     """
-    bare = [replace(c, deployment=replace(c.deployment, calibration=NONE)) for c in cases]
+    # Where a largest rate is searched for, one case is many simulations.
+    bare = [
+        replace(c, deployment=replace(c.deployment, calibration=NONE))
+        for c in cases
+        if not c.limits_ms
+    ]
     to_fit = classes_of((c for c in bare if half_of(c.group) == "fit"), size)
     judges = classes_of((c for c in bare if half_of(c.group) == "held_out"), size)
     subjects = [s for s in to_fit if len(s.groups) >= LEAST_GROUPS]

@@ -3,7 +3,8 @@
 The logarithms of a few overheads, bounded and drawn to their priors, minimise the soft-L1 loss of
 the logarithms of predicted / measured, each group counting alike. A round linearises predictions at
 the best overheads so far by finite differences, solves that problem within bounds, and tries the
-solution and points on the way to it: (parameters + 3) simulations a case.
+solution and points on the way to it. How predictions react is told from cases cut short
+(:mod:`.shortened`), how far they are off from whole ones.
 
 For each fold the last linear problem is solved again without the fold's groups, and these are
 simulated where the difference leads. Overheads that do not lower the loss of held-out groups are
@@ -24,6 +25,7 @@ from dynosim.accuracy.linearised import Linearised, Prior, minimise, robust_cost
 from dynosim.accuracy.parameters import fitted_metrics, parameters_of
 from dynosim.accuracy.predictions import Figures, Predictions, Question, log_error
 from dynosim.accuracy.run import Outcome
+from dynosim.accuracy.shortened import shortened
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 
 ROUNDS = 2
@@ -124,13 +126,17 @@ class _Search:
         ]
 
     def slopes(self) -> list[Question]:
-        """Returns every case where the search stands, and with each overhead a little larger."""
-        return self._at(self.at, *(self.at + DIFFERENCE * np.eye(len(self.at))))
+        """Returns every case where the search stands, and cut short: there, and with each overhead
+        a little larger."""
+        cut = [shortened(case) for case in self.subject.cases]
+        points = [self.at, *(self.at + DIFFERENCE * np.eye(len(self.at)))]
+        short = [Question(case, f) for f in map(self.figures, points) for case in cut]
+        return self._at(self.at) + short
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Takes the answers to :meth:`slopes`; drops parameters that they say nothing about."""
         errors = self._errors(outcomes)
-        slopes = np.nan_to_num((errors[1:] - errors[0]).T / DIFFERENCE)
+        slopes = (errors[2:] - errors[1]).T / DIFFERENCE
         is_first = self.model is None
         weights = self._weights()
         if is_first:

@@ -21,7 +21,7 @@ from pathlib import Path
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.measured_rows import NoCase, Row, group_of
 from dynosim.accuracy.measured_rows import rows as rows_of
-from dynosim.accuracy.sets.repeated_prompts import RepeatedPrompts
+from dynosim.accuracy.repeated_prompts import RepeatedPrompts
 from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.sim.deployment import Deployment
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from dynosim.accuracy import measured_rows
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.measured_rows import NoCase, Row, group_of
-from dynosim.accuracy.sets.repeated_prompts import RepeatedPrompts
+from dynosim.accuracy.repeated_prompts import RepeatedPrompts
 from dynosim.sim.deployment import Deployment
 
 FILE = "groundtruth/inference_perf_kubecon_h100.csv.gz"

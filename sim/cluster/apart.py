@@ -23,9 +23,19 @@ from dynosim.sim.results import Recorder
 class Unseen:
     """A replica that the router must choose without looking."""
 
+    def __init__(self, number: int) -> None:
+        self.number = number
+
     @property
     def outstanding(self) -> int:
         """Raises AssertionError: there is no telling before the run."""
+        raise AssertionError("a router that is blind looked at a replica")
+
+    prefill_tokens = decode_blocks = waiting = outstanding
+
+    @property
+    def kv_use(self) -> float:
+        """Raises AssertionError."""
         raise AssertionError("a router that is blind looked at a replica")
 
 
@@ -37,7 +47,7 @@ def run_apart(
     recorder: Recorder,
 ) -> None:
     """Runs the requests ``fitting`` to their ends, each on the replica that the router chooses."""
-    replicas = [Unseen()] * len(engines)
+    replicas = [Unseen(number) for number in range(len(engines))]
     choices = (router.choose(index, replicas) for index in fitting.data)
     chosen = np.fromiter(choices, dtype=np.int64, count=len(fitting))
     recorder.route(fitting, chosen)

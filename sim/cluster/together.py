@@ -11,12 +11,15 @@ import numpy as np
 import simpy
 
 from dynosim.hardware_models.arrays import IntArray
+from dynosim.sim.cluster.dispatcher import Dispatcher
 from dynosim.sim.cluster.frontend import LiveFrontend
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routers.base import Router
+from dynosim.sim.cluster.routing import Routing
 from dynosim.sim.cluster.worker import Worker
+from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
 
 
@@ -25,21 +28,25 @@ class Together:
 
     def __init__(
         self,
-        engines: Items[Replica],
-        router: Router,
+        replicas: Items[Replica],
+        engines: Items[Items[Engine]],
+        routing: Routing,
         requests: Requests,
         recorder: Recorder,
         frontend: LiveFrontend,
     ) -> None:
         self._env = simpy.Environment()
-        self._router = router
-        self._requests = requests
+        self._dispatcher = Dispatcher(
+            self._env, routing, requests, recorder.hand_over, self._on_shed
+        )
         self._recorder = recorder
         self._frontend = frontend
-        self._workers = [
-            Worker(self._env, engine, self._on_finish, lambda: self._horizon_s)
-            for engine in engines
+        on_run_end = self._dispatcher.serve_waiting if self._dispatcher.may_wait else None
+        workers = [
+            Worker(self._env, replica, self._on_finish, lambda: self._horizon_s, on_run_end)
+            for replica in replicas
         ]
+        self._dispatcher.connect(workers, engines)
         self._slots = recorder.workload.max_concurrency or 0
         self._in_flight = 0
         # Where answers make room for requests, an engine may not run ahead of the clock at all.
@@ -60,11 +67,13 @@ class Together:
         arrived_s = np.frombuffer(self._recorder.arrived_s)[fitting]
         for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
             if arrives_s > now_s:
-                self._horizon_s = arrives_s
+                if not self._dispatcher.is_live:
+                    self._horizon_s = arrives_s
                 yield self._env.timeout(arrives_s - self._env.now)
                 now_s = arrives_s
             self._route(index)
-        self._horizon_s = math.inf
+        if not self._dispatcher.is_live:
+            self._horizon_s = math.inf
 
     def _capped_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Sends every request at its time, or when a slot of ``max_concurrency`` is free."""
@@ -100,11 +109,18 @@ class Together:
             then()
 
     def _route(self, index: int) -> None:
-        chosen = self._router.choose(index, self._workers)
-        self._recorder.replica[index] = chosen
-        self._workers[chosen].submit(self._requests.sequence(index))
+        self._dispatcher.arrive(index, self._recorder.sent_s[index])
+
+    def _on_shed(self, index: int, reason: Refusal, time_s: float) -> None:
+        self._recorder.shed(index, reason, time_s)
+        if self._slots:
+            # An event of its own, since what is sent next may be shed, too.
+            event = self._env.timeout(0.0)
+            assert event.callbacks is not None
+            event.callbacks.append(lambda _: self._free_slot(time_s))
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
+        self._dispatcher.finished(seq)
         if not self._slots:
             self._recorder.record(seq, time_s)
             return

@@ -31,7 +31,8 @@ class RunEnd(simpy.Event):
 
 
 class Worker:
-    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time.
+    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time,
+    ``on_run_end``, if given, after every run that had an event.
 
     An event ends each run that reaches the ``horizon``, the time before which nothing from
     outside can concern the engine; runs that end before it follow each other without one
@@ -45,6 +46,7 @@ class Worker:
         engine: Replica,
         on_finish: Callable[[Sequence, float], None],
         horizon: Callable[[], float],
+        on_run_end: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
         self.outstanding = 0
@@ -52,6 +54,7 @@ class Worker:
         self._env = env
         self._on_finish = on_finish
         self._horizon = horizon
+        self._after_run = on_run_end
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
@@ -88,6 +91,8 @@ class Worker:
             self._end_run_at(end_s, _RUN_END)
         else:
             self._is_busy = False
+        if self._after_run is not None:
+            self._after_run()
 
     def _finish(self, seq: Sequence, time_s: float) -> None:
         self.outstanding -= 1

@@ -28,7 +28,8 @@ class Engine:
     number of steps with equal chunks of one prompt, or one step with any chunks. Between ``begin``
     and ``end`` a run may be cut short at a step boundary (``boundary_after``) when
     ``is_interruptible``: an arrival could enter then. Requests are handed over by appending them
-    to ``waiting``.
+    to ``waiting``. ``on_prefilled``, if set, is called with every request that gets its first
+    token, at the end of the step that computed it.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Engine:
         "is_interruptible",
         "kv",
         "log",
+        "on_prefilled",
         "waiting",
     )
 
@@ -59,6 +61,7 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
+        self.on_prefilled: Callable[[Sequence], None] | None = None
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -178,6 +181,9 @@ class Engine:
             if size * (steps // decoding.block_size + 1) > free:
                 # It may get tight. The coming step's blocks are already taken.
                 steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
+            if self.kv.watcher is not None:
+                # Who watches is to be told of evictions when they happen: as a run begins.
+                steps = self.kv.steps_without_eviction(decoding, steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_first = 0
@@ -212,6 +218,22 @@ class Engine:
 
     def boundary_after(self, time_s: float) -> float:
         """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""
+        self._run_steps = self._steps_until(time_s)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def used_blocks_at(self, time_s: float) -> int:
+        """Returns the KV blocks held in the step in progress at a time within the run."""
+        used = self.kv.used_blocks
+        steps = self._run_steps
+        if steps > 1 and not self._scheduler.chunks:
+            decoding = self._scheduler.decoding
+            steps = self._steps_until(time_s)
+            used += decoding.blocks_needed(steps) - decoding.blocks_for_step()
+        return used
+
+    def _steps_until(self, time_s: float) -> int:
+        """Returns the run's steps up to its first boundary at or after ``time_s``."""
         elapsed = time_s - self._run_start_s
         growth = self._run_growth_s
         linear = self._run_dt_s - 0.5 * growth
@@ -225,9 +247,7 @@ class Engine:
             steps -= 1
         while self._time_after(steps) < time_s:
             steps += 1
-        self._run_steps = min(steps, self._run_steps)
-        self.is_interruptible = False
-        return self._time_after(self._run_steps)
+        return min(steps, self._run_steps)
 
     # --- a run ends ---------------------------------------------------------------------------
 
@@ -303,6 +323,8 @@ class Engine:
             scheduler.prefilling.remove(seq)
             seq.emitted += 1
             seq.first_step = step
+            if self.on_prefilled is not None and seq.emitted == 1:
+                self.on_prefilled(seq)
             if seq.emitted == seq.output_tokens:
                 finished = [*finished, seq]
             else:

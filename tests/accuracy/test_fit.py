@@ -15,10 +15,13 @@ from dynosim.accuracy.fit import fit
 from dynosim.accuracy.parameters import era_of, fitted_metrics, parameters_of
 from dynosim.accuracy.predictions import Predictions, Question
 from dynosim.accuracy.run import run_case
+from dynosim.accuracy.shortened import shortened
 from dynosim.hardware_models.backends import get_backend
 from dynosim.hardware_models.calibration.overheads import calibration_for
 from dynosim.hardware_models.gpus import get_gpu
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.workload.build import build_workload
+from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.spec import WorkloadSpec
 
 MEASURED = ("mean_ttft_ms", "mean_tpot_ms")
@@ -138,3 +141,16 @@ def test_of_a_quantity_s_statistics_the_mean_is_fitted() -> None:
     assert fitted_metrics({"mean_ttft_ms": float("nan"), "median_tpot_ms": 5.0}).keys() == {
         "median_tpot_ms"
     }
+
+
+def test_a_case_cut_short_keeps_its_waves_and_its_first_requests() -> None:
+    long = replace(CASES[0].workload, num_prompts=5000, max_concurrency=8)
+    assert shortened(replace(CASES[0], workload=long)).workload == replace(long, num_prompts=600)
+    wide = replace(long, max_concurrency=500)
+    assert shortened(replace(CASES[0], workload=wide)).workload == replace(wide, num_prompts=1500)
+    columns = build_workload(replace(long, random_prefix_len=32))
+    cut = shortened(replace(CASES[0], workload=columns))
+    assert isinstance(cut.workload, Workload)
+    assert len(cut.workload.check()) == 600
+    assert cut.row.endswith("(shortened)")
+    assert shortened(CASES[0]) is CASES[0]

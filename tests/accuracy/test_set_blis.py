@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dynosim.accuracy.case import Case
+from dynosim.accuracy.repeated_prompts import RepeatedPrompts
 from dynosim.accuracy.run import run_case
 from dynosim.accuracy.sets import blis
-from dynosim.accuracy.sets.repeated_prompts import RepeatedPrompts
 from dynosim.sim.workload.columns import Workload
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import summarize
 from dynosim.sim.random_streams import stream
@@ -28,7 +29,7 @@ def mean_wait_s(service_s: np.ndarray, utilisation: float, replicas: int = 1) ->
         num_blocks=1 << 20,
         max_model_len=1 << 30,
         replicas=replicas,
-        router="random",
+        routing=RouterOptions(router="random"),
     )
     result = run_cluster(spec, workload(arrival_s.tolist(), prompts.tolist(), [1] * n))
     return float((result.scheduled_s - result.sent_s).mean())

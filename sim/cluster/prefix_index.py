@@ -1,0 +1,127 @@
+"""What routers know of prefix caches: which replicas hold which prefix units."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from dynosim.sim.cluster.prompts import Prompts
+from dynosim.sim.engine.schedulers.base import BlockPool
+
+
+class PrefixIndex:
+    """Follows all replicas' caches by their events, which arrive ``lag_s`` after they happened.
+
+    Of each unit it keeps the set of caches that hold it, as bits. Units are chained and caches hold
+    no unit without those before it, so what a cache has of a prompt is found by walking the
+    prompt's units until no cache is left; that stays right while events are on their way, since
+    each cache's arrive in order.
+    """
+
+    def __init__(self, prompts: Prompts, lag_s: float = 0.0) -> None:
+        self._prompts = prompts
+        self._lag_s = lag_s
+        self._clock: Callable[[], float] | None = None
+        self._holders: dict[int, int] = {}
+        self._num_caches = self._num_replicas = 0
+        # Events on their way, oldest first: when they arrive, cache, whether stored, units.
+        self._underway: deque[tuple[float, int, bool, list[int], int, int]] = deque()
+        self._last: tuple[int, Sequence[int]] = (-1, ())
+
+    def follow(self, caches: Sequence[BlockPool], num_replicas: int) -> None:
+        """Begins to watch caches, equally many a replica, those of one side by side."""
+        self._num_caches, self._num_replicas = len(caches), num_replicas
+        for number, cache in enumerate(caches):
+            cache.watcher = CacheFeed(self, 1 << number)
+
+    def tick_by(self, clock: Callable[[], float]) -> None:
+        """Sets what tells the time in seconds; a lag needs one."""
+        self._clock = clock
+
+    def note(self, bit: int, is_stored: bool, units: list[int], start: int, stop: int) -> None:
+        """Takes in an event of the cache with this bit, now or when the lag has passed."""
+        if self._lag_s:
+            assert self._clock is not None, "a lag without a clock"
+            due_s = self._clock() + self._lag_s
+            self._underway.append((due_s, bit, is_stored, units, start, stop))
+        else:
+            self._apply(bit, is_stored, units, start, stop)
+
+    def _apply(self, bit: int, is_stored: bool, units: list[int], start: int, stop: int) -> None:
+        holders = self._holders
+        if is_stored:
+            for unit in units[start:stop]:
+                holders[unit] = holders.get(unit, 0) | bit
+            return
+        for unit in units[start:stop]:
+            others = holders[unit] & ~bit
+            if others:
+                holders[unit] = others
+            else:
+                del holders[unit]
+
+    def overlaps(self, request: int) -> Sequence[int]:
+        """Returns how many leading units of the prompt each replica has cached, as known now."""
+        if self._underway:
+            self._catch_up()
+        by_cache = self._overlaps(self._prompts.units(request))
+        ranks = self._num_caches // self._num_replicas
+        found = by_cache
+        if ranks > 1:
+            found = [max(by_cache[at : at + ranks]) for at in range(0, len(by_cache), ranks)]
+        self._last = request, found
+        return found
+
+    def _catch_up(self) -> None:
+        assert self._clock is not None, "a lag without a clock"
+        now_s = self._clock()
+        underway = self._underway
+        while underway and underway[0][0] <= now_s:
+            self._apply(*underway.popleft()[1:])
+
+    def _overlaps(self, units: list[int]) -> list[int]:
+        found = [0] * self._num_caches
+        get = self._holders.get
+        left = (1 << self._num_caches) - 1
+        for depth, unit in enumerate(units):
+            holds = get(unit, 0) & left
+            if holds == left:
+                continue
+            gone = left ^ holds
+            while gone:
+                bit = gone & -gone
+                found[bit.bit_length() - 1] = depth
+                gone ^= bit
+            left = holds
+            if not left:
+                return found
+        while left:
+            bit = left & -left
+            found[bit.bit_length() - 1] = len(units)
+            left ^= bit
+        return found
+
+    def cached_tokens(self, request: int, replica: int) -> int:
+        """Returns the tokens of the prompt that a replica just chosen has cached, as known now."""
+        index, found = self._last
+        if index != request:
+            found = self.overlaps(request)
+        return found[replica] * self._prompts.unit_tokens
+
+
+class CacheFeed:
+    """The events of one cache on their way to the index."""
+
+    __slots__ = ("_bit", "_index")
+
+    def __init__(self, index: PrefixIndex, bit: int) -> None:
+        self._index = index
+        self._bit = bit
+
+    def stored(self, units: list[int], start: int, stop: int) -> None:
+        """Tells that ``units[start:stop]`` can be found."""
+        self._index.note(self._bit, True, units, start, stop)
+
+    def evicted(self, units: list[int], start: int, stop: int) -> None:
+        """Tells that ``units[start:stop]`` can be found no longer."""
+        self._index.note(self._bit, False, units, start, stop)
