@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynosim.hardware_models.engine_args import EngineArgs, Positive
+from dynosim.hardware_models.startup.options import StartupOptions
 from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.scaling.options import ScalingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment(RouterOptions, EngineArgs):
+class Deployment(ScalingOptions, StartupOptions, RouterOptions, EngineArgs):
     """Engine arguments plus replicas and router: one point of a search space, hashable."""
 
     replicas: Positive = 1
-    """Engines behind the router."""
+    """Engines behind the router; with an autoscaler, at first."""
 
     @property
     def num_gpus(self) -> int:

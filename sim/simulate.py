@@ -16,12 +16,14 @@ from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.scaling.planning import plan_scaling
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import RunResult
+from dynosim.sim.scaling_metrics import scaling_metrics
 from dynosim.sim.workload.columns import Workload
 
 _SCHEDULERS = "dynosim.sim.engine.schedulers"
@@ -43,7 +45,12 @@ class Simulation:
         """Returns :func:`dynosim.sim.metrics.summarize`, and rates and cost per GPU."""
         metrics = summarize(self.result, slos_ms)
         price = self.engine.gpu.cloud_price_usd_hour
-        return metrics | per_gpu(metrics, self.deployment.num_gpus, price)
+        num_gpus: float = self.deployment.num_gpus
+        if self.deployment.is_scaled and self.result.scaling is not None:
+            gpus = self.deployment.gpus_per_replica
+            metrics |= scaling_metrics(self.result, self.result.scaling, gpus, price)
+            num_gpus = metrics["mean_gpus"]
+        return metrics | per_gpu(metrics, num_gpus, price)
 
 
 def simulate(
@@ -70,6 +77,10 @@ def simulate(
         raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
     timer = compile_timer(engine)
     spec = cluster_spec(deployment, engine, memory, timer, leap=leap)
+    if deployment.is_scaled:
+        scaling, notes = plan_scaling(deployment, engine, memory, spec, workload)
+        spec = replace(spec, scaling=scaling)
+        warnings += notes
     result = run_cluster(spec, workload, seed)
     warnings += _refusals(result, engine.args.max_model_len)
     return Simulation(

@@ -80,10 +80,15 @@ def plan_startup(
 def _on_a_new_node(plan: StartupPlan, options: StartupOptions) -> StartupPlan:
     before = []
     if options.startup_provision_s:
-        before.append(Stage(name="node provisioning", seconds=options.startup_provision_s))
-    if options.startup_image_gib:
         before.append(
-            Stage(name="image pull", num_bytes=options.startup_image_gib * 2**30, over="registry")
+            Stage(
+                name="node provisioning", seconds=options.startup_provision_s, is_of_node=True
+            )
+        )
+    if options.startup_image_gib:
+        image_bytes = options.startup_image_gib * 2**30
+        before.append(
+            Stage(name="image pull", num_bytes=image_bytes, over="registry", is_of_node=True)
         )
     registry_gb_s = options.startup_registry_gb_s
     registry_bytes_s = math.inf if registry_gb_s is None else registry_gb_s * 1e9

@@ -15,8 +15,8 @@ Over = Literal["registry", "storage"]
 class Stage:
     """``seconds`` of its own, then ``num_bytes`` over what concurrent starts share, if any.
 
-    Bytes come at no more than ``most_bytes_s`` even with nobody else there. ``varies`` tells that
-    the seconds scatter from start to start.
+    Bytes come at no more than ``most_bytes_s`` even with nobody else there. ``is_of_node`` tells
+    that a restart on the same node is spared the stage.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Stage:
     num_bytes: float = 0.0
     most_bytes_s: float = math.inf
     over: Over | None = None
-    varies: bool = True
+    is_of_node: bool = False
 
     def alone_s(self, bandwidth_bytes_s: float) -> float:
         """Returns how long the stage takes where nobody else reads."""

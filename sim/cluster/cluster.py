@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.balancers.base import Balancer
 from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
@@ -14,9 +15,11 @@ from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.router_inputs import RouterInputs
 from dynosim.sim.cluster.router_options import ROUND_ROBIN, RouterOptions
 from dynosim.sim.cluster.routing import Rotation, make_routing
+from dynosim.sim.cluster.scaling.spec import ScalingSpec, steady
 from dynosim.sim.cluster.time_prediction import LockstepTimes, StepTimes
 from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.throttle import ThrottledTimer
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
@@ -32,7 +35,8 @@ class ClusterSpec:
 
     A replica has ``ranks`` data-parallel ranks with a scheduler and ``num_blocks`` each, over which
     ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
-    timer is given, which then stands in for ``timer``.
+    timer is given, which then stands in for ``timer``. With ``scaling`` replicas come and go, or
+    fail.
     """
 
     timer: Timer
@@ -46,6 +50,12 @@ class ClusterSpec:
     ranks: int = 1
     balancer: str = "round_robin"
     lockstep: GroupTimer | None = None
+    scaling: ScalingSpec | None = None
+
+    @property
+    def size(self) -> int:
+        """Replicas that may exist at once."""
+        return self.scaling.size if self.scaling else self.replicas
 
 
 def make_balancer(name: str) -> Balancer:
@@ -74,34 +84,45 @@ def _group(spec: ClusterSpec, timer: GroupTimer, requests: Requests) -> RankGrou
 
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
+    if workload.client.gives_up and spec.scaling is None:
+        spec = replace(spec, scaling=steady(spec.replicas))
+    size = spec.size
     limits = _seeded(spec.limits, seed)
     requests = Requests(workload, limits)
     inputs = RouterInputs(requests, _step_times(spec), spec.routing.router_event_lag_s)
     apart = spec.ranks > 1 and spec.lockstep is None
-    balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)] if apart else []
-    routing = make_routing(spec.routing, inputs, spec.replicas, seed, balancers, spec.ranks)
+    balancers = [make_balancer(spec.balancer) for _ in range(size)] if apart else []
+    routing = make_routing(spec.routing, inputs, size, seed, balancers, spec.ranks)
     if inputs.index is not None or spec.routing.router_max_kv_use is not None:
         # What a router sees of blocks must be that of the step in progress.
         limits = replace(limits, leaps_chunks=False)
+    if spec.scaling is not None and spec.scaling.looks_into_steps(workload.client):
+        limits = replace(limits, leaps_chunks=False)
+    throttles: list[ThrottledTimer] = []
+    if spec.scaling is not None and spec.scaling.may_slow_down:
+        throttles = _throttles(spec)
     groups: list[RankGroup] = []
     if spec.lockstep is not None:
-        groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
+        groups = [_group(spec, spec.lockstep, requests) for _ in range(size)]
         engines = [engine for group in groups for engine in group.engines]
     else:
         kind = _engine_kind(limits)
+        timers = [throttles[n] if throttles else spec.timer for n in range(size)]
         engines = [
-            kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
-            for _ in range(spec.replicas * spec.ranks)
+            kind(timer, limits, spec.num_blocks, requests.blocks_per_unit)
+            for timer in timers
+            for _ in range(spec.ranks)
         ]
     if inputs.index is not None:
-        inputs.index.follow([engine.kv for engine in engines], spec.replicas)
+        inputs.index.follow([engine.kv for engine in engines], size)
     replicas: Sequence[Replica] = groups or engines
     fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
     recorder = Recorder(workload)
     if workload.max_concurrency is None:
         recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
     # Where nothing that an engine does can reach another, each runs through its own requests.
-    if workload.max_concurrency is None and routing.is_blind:
+    scaling_log = None
+    if spec.scaling is None and workload.max_concurrency is None and routing.is_blind:
         from dynosim.sim.cluster.apart import run_apart
 
         run_apart(replicas, Rotation(routing.routers), requests, fitting, recorder)
@@ -115,15 +136,37 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
 
         live = LiveFrontend(spec.frontend, spec.frontend_s, len(engines), log_of)
         own = [group.engines for group in groups] or [[engine] for engine in engines]
-        Together(replicas, own, routing, requests, recorder, live).run(fitting)
+        parts = (replicas, own, routing, requests, recorder, live)
+        if spec.scaling is None:
+            Together(*parts).run(fitting)
+        else:
+            from dynosim.sim.cluster.scaling.elastic import Elastic
+
+            elastic = Elastic(*parts, spec.scaling, seed, throttles)
+            elastic.run(fitting)
+            scaling_log = elastic.log()
+    group_of = list(recorder.replica) if groups else []
     for number, group in enumerate(groups):
         for index, rank in group.waiting.rank_of.items():
-            recorder.replica[index] = number * len(group.engines) + rank
+            if group_of[index] == number:
+                recorder.replica[index] = number * len(group.engines) + rank
     for engine in engines:
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
     logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
+    result = recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
+    return replace(result, scaling=scaling_log)
+
+
+def _throttles(spec: ClusterSpec) -> list[ThrottledTimer]:
+    """Returns a timer for every replica that may become slow."""
+    if spec.lockstep is not None:
+        raise UserError(
+            "ranks that step together cannot be slowed down",
+            where="failures",
+            hint="allowed here: crash, gpu_loss, router",
+        )
+    return [ThrottledTimer(spec.timer) for _ in range(spec.size)]
 
 
 def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:

@@ -24,10 +24,11 @@ Shed = Callable[[int, Refusal, float], None]
 
 @dataclass
 class Desk:
-    """One router: its policy, what it knows of every replica, and who waits at it."""
+    """One router: its policy, what it knows of every replica, which are there, and who waits."""
 
     router: Router
     loads: list[ReplicaLoad]
+    there: list[ReplicaLoad]
     queue: RouterQueue
 
 
@@ -38,6 +39,7 @@ class Debt:
     load: ReplicaLoad
     prefill_tokens: int
     blocks: int
+    seq: Request
 
 
 class Dispatcher:
@@ -87,11 +89,11 @@ class Dispatcher:
                 for number, (worker, own) in enumerate(zip(workers, engines, strict=True))
             ]
             queue = RouterQueue(self._options.router_queue_policy, self._requests)
-            self._desks.append(Desk(router, loads, queue))
+            self._desks.append(Desk(router, loads, loads, queue))
         if self._routing.inputs.index is not None:
             self._routing.inputs.index.tick_by(lambda: self._env.now)
         for engine in [engine for own in engines for engine in own]:
-            engine.on_prefilled = self._on_prefilled
+            engine.on_prefilled = self.prefilled
 
     # --- a request arrives --------------------------------------------------------------------
 
@@ -99,11 +101,11 @@ class Dispatcher:
         """Takes in a request that its client sent at ``sent_s``."""
         desk = self._desks[self._arrivals % len(self._desks)]
         self._arrivals += 1
-        if self._options.admits_all:
-            self._send(desk, request, desk.loads)
+        if self._options.admits_all and desk.there:
+            self._send(desk, request, desk.there)
             return
         self._times_s[request] = sent_s, self._env.now
-        if not self.may_wait:
+        if not self.may_wait and desk.there:
             open_to, reason = self._open(desk)
             self._try(desk, request, open_to, reason)
             return
@@ -148,9 +150,9 @@ class Dispatcher:
     def _open(self, desk: Desk) -> tuple[list[ReplicaLoad], Refusal]:
         """Returns the replicas that take requests, and what closes the first of the others."""
         if not self._options.has_thresholds:
-            return desk.loads, Refusal.NONE
-        closed_by = [self._admission.closed_by(load) for load in desk.loads]
-        open_to = [load for load, reason in zip(desk.loads, closed_by, strict=True) if not reason]
+            return desk.there, Refusal.NONE
+        closed_by = [self._admission.closed_by(load) for load in desk.there]
+        open_to = [load for load, reason in zip(desk.there, closed_by, strict=True) if not reason]
         return open_to, next((reason for reason in closed_by if reason), Refusal.NONE)
 
     def _try(self, desk: Desk, request: int, open_to: list[ReplicaLoad], reason: Refusal) -> None:
@@ -171,7 +173,7 @@ class Dispatcher:
         if index is not None:
             cached = min(index.cached_tokens(request, load.number // self._ranks), tokens - 1)
         waited_s = 0.0
-        if self._times_s:
+        if request in self._times_s:
             if self._misses_deadline(request, load, tokens - cached, cached):
                 self._shed(request, Refusal.DEADLINE)
                 return
@@ -180,9 +182,10 @@ class Dispatcher:
         load.outstanding += 1
         load.prefill_tokens += tokens - cached
         load.decode_blocks += blocks
-        self._debts[request] = Debt(load, tokens - cached, blocks)
+        seq = requests.sequence(request)
+        self._debts[request] = Debt(load, tokens - cached, blocks, seq)
         self._on_send(request, load.number, waited_s)
-        self._workers[load.number].submit(requests.sequence(request))
+        self._workers[load.number].submit(seq)
 
     def _misses_deadline(self, request: int, load: ReplicaLoad, new: int, cached: int) -> bool:
         if self._deadline_s is None:
@@ -196,9 +199,17 @@ class Dispatcher:
 
     # --- answers come -------------------------------------------------------------------------
 
-    def _on_prefilled(self, seq: Request) -> None:
-        debt = self._debts[seq.index]
+    def prefilled(self, seq: Request) -> bool:
+        """Takes a prompt that is computed off its replica's load; returns whether it is wanted.
+
+        An attempt that was given up may still be computed, to the end of its step.
+        """
+        debt = self._debts.get(seq.index)
+        if debt is None or debt.seq is not seq:
+            return False
         debt.load.prefill_tokens -= debt.prefill_tokens
+        debt.prefill_tokens = 0
+        return True
 
     def finished(self, seq: Request) -> None:
         """Takes a finished request off its replica's load."""
@@ -209,3 +220,39 @@ class Dispatcher:
             self._routing.inputs.prediction.answered(seq.output_tokens)
         if self.may_wait:
             self.serve_waiting()
+
+    # --- replicas and requests that go away ---------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Requests that wait at the routers."""
+        return sum(len(desk.queue) for desk in self._desks)
+
+    def requests(self) -> list[int]:
+        """Returns the requests that are at replicas, in order of their numbers."""
+        return sorted(self._debts)
+
+    def requests_at(self, number: int) -> list[int]:
+        """Returns the requests that are at one replica, in order of their numbers."""
+        return sorted(r for r, debt in self._debts.items() if debt.load.number == number)
+
+    def route_to(self, numbers: Sequence[int]) -> None:
+        """Makes these replicas those that there are; with none of them, requests wait."""
+        for desk in self._desks:
+            desk.there = [desk.loads[number] for number in numbers]
+        if numbers:
+            self.serve_waiting()
+
+    def take_back(self, request: int) -> Request | None:
+        """Gives up a request wherever it is; returns what its replica must let go of, if any."""
+        if self._times_s.pop(request, None) is not None:
+            for desk in self._desks:
+                desk.queue.remove(request)
+            return None
+        debt = self._debts.pop(request, None)
+        if debt is None:
+            return None
+        debt.load.outstanding -= 1
+        debt.load.prefill_tokens -= debt.prefill_tokens
+        debt.load.decode_blocks -= debt.blocks
+        return debt.seq

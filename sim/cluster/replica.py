@@ -28,6 +28,26 @@ class Replica(Protocol):
         """Ends the run that ends now, and those after it that end before ``horizon_s``."""
         ...
 
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        ...
+
+    def end(self) -> list[Sequence]:
+        """Completes the run, if one began; returns the requests that its last step finished."""
+        ...
+
+    def abort(self, seq: Sequence, /) -> bool:
+        """Lets go, between two runs, of a request that nobody wants; returns whether it was here.
+
+        The tokens that it has had count no longer.
+        """
+        ...
+
+    def void(self, seq: Sequence, /) -> bool:
+        """Makes the tokens of a request that has finished count no longer."""
+        ...
+
     def boundary_after(self, time_s: float, /) -> float:
         """Cuts the run at the first step boundary at or after ``time_s``; returns that."""
         ...

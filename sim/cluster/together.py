@@ -37,15 +37,16 @@ class Together:
     ) -> None:
         self._env = simpy.Environment()
         self._dispatcher = Dispatcher(
-            self._env, routing, requests, recorder.hand_over, self._on_shed
+            self._env, routing, requests, self._on_send, self._on_shed
         )
         self._recorder = recorder
         self._frontend = frontend
         on_run_end = self._dispatcher.serve_waiting if self._dispatcher.may_wait else None
         workers = [
-            Worker(self._env, replica, self._on_finish, lambda: self._horizon_s, on_run_end)
+            Worker(self._env, replica, self._on_finish, self._horizon, on_run_end)
             for replica in replicas
         ]
+        self._workers = workers
         self._dispatcher.connect(workers, engines)
         self._slots = recorder.workload.max_concurrency or 0
         self._in_flight = 0
@@ -60,6 +61,10 @@ class Together:
         else:
             self._env.process(self._open_arrivals(fitting))
         self._env.run()
+
+    def _horizon(self) -> float:
+        """Returns the time before which nothing from outside can concern an engine."""
+        return self._horizon_s
 
     def _open_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""
@@ -110,6 +115,9 @@ class Together:
 
     def _route(self, index: int) -> None:
         self._dispatcher.arrive(index, self._recorder.sent_s[index])
+
+    def _on_send(self, index: int, number: int, waited_s: float) -> None:
+        self._recorder.hand_over(index, number, waited_s)
 
     def _on_shed(self, index: int, reason: Refusal, time_s: float) -> None:
         self._recorder.shed(index, reason, time_s)

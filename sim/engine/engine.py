@@ -61,7 +61,7 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
-        self.on_prefilled: Callable[[Sequence], None] | None = None
+        self.on_prefilled: Callable[[Sequence], object] | None = None
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -206,6 +206,16 @@ class Engine:
         """Returns the first step's seconds, growth per step and steps of the run in progress."""
         return self._run_dt_s, self._run_growth_s, self._run_steps
 
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        return self._run_steps
+
+    @property
+    def step_end_s(self) -> float:
+        """When the step ends, or ended, that is the only one of its run."""
+        return self._run_start_s + self._run_dt_s
+
     def retime(self, first_s: float, growth_s: float, steps: int) -> float:
         """Gives the run in progress the times of a group in lock step; returns when it ends.
 
@@ -330,3 +340,20 @@ class Engine:
             else:
                 scheduler.decoding.join(seq)
         return finished
+
+    # --- what comes to nothing ----------------------------------------------------------------
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go, between two runs, of a request that nobody wants any more.
+
+        Returns whether it was here; the tokens that it has had count no longer.
+        """
+        is_here = self._scheduler.abort(seq)
+        if is_here:
+            self.log.void(seq.index)
+        return is_here
+
+    def void(self, seq: Sequence) -> bool:
+        """Makes the tokens of a request that has finished count no longer."""
+        self.log.void(seq.index)
+        return True

@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Le
 
 from dynosim.hardware_models.engine_args import Positive
 from dynosim.hardware_models.errors import InputErrors, UserError
+from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.lengths import RangeConvention
 
 ALIASES = {
@@ -24,7 +25,7 @@ ALIASES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkloadSpec:
+class WorkloadSpec(ClientPolicy):
     """What arrives: a trace, or synthetic requests; ``None`` means not given.
 
     A trace is told by ``trace``; without it requests are synthetic, by default 1,000 of 1,024
@@ -80,6 +81,11 @@ class WorkloadSpec:
     seed: Annotated[int, Ge(0)] = 0
     """Seed of all random streams."""
 
+    @property
+    def client(self) -> ClientPolicy:
+        """What clients do when an answer does not come."""
+        return ClientPolicy(**{f.name: getattr(self, f.name) for f in fields(ClientPolicy)})
+
     def given(self, name: str) -> bool:
         """Returns whether option ``name`` differs from its default."""
         return bool(getattr(self, name) != DEFAULTS[name])
@@ -107,6 +113,7 @@ NEED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("random_range_convention",), "random_range_ratio"),
     (("burstiness",), "request_rate"),
     (PREFIX_ONLY, "random_prefix_len"),
+    (("client_backoff_s", "client_backoff_max_s", "client_jitter"), "client_retries"),
 )
 
 

@@ -39,6 +39,10 @@ class BlockPool(Protocol):
         """Returns how many of the coming decode steps, at least one, evict nothing for certain."""
         ...
 
+    def flush(self) -> None:
+        """Forgets all that no request holds."""
+        ...
+
     def check(self) -> None:
         """Raises AssertionError unless every block is accounted for."""
         ...
@@ -93,6 +97,13 @@ class Scheduler(Protocol):
 
     def finish(self, seq: Sequence, /) -> None:
         """Lets go of a sequence that has all its tokens."""
+        ...
+
+    def abort(self, seq: Sequence, /) -> bool:
+        """Lets go, between two steps, of a sequence that nobody wants any more.
+
+        Returns whether it was here. What it computed stays cached.
+        """
         ...
 
 

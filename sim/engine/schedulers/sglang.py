@@ -30,6 +30,7 @@ from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.speculative_output_estimate import output_estimate
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.waiting_order import WaitingOrder
+from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("fcfs", "lpm", "dfs_weight", "lof")
 
@@ -354,6 +355,30 @@ class SglangScheduler(StepByStep):
         lease = self._leases[seq.index]
         self.kv.give_back(seq.blocks - lease.blocks)
         self.kv.release(lease)
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        self._end_batch()
+        if self.running.get(seq.order) is not seq:
+            # Of a request that was retracted there may be a lease, which holds nothing.
+            is_here = drop(self.waiting, seq)
+            if is_here:
+                self._leases.pop(seq.index, None)
+            return is_here
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+            self._estimate.remove(seq.index)
+            self._log.interrupt(seq.index, seq.first_step)
+            self._num_gone += 1
+        else:
+            self.prefilling.remove(seq)
+            if self._chunked is seq:
+                self._chunked = None
+        self._let_go(seq)
+        del self._leases[seq.index]
+        self._is_full = False
+        return True
 
     def finish(self, seq: Sequence) -> None:
         """Lets go of a sequence that has all its tokens; the tree keeps them."""

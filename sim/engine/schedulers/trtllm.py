@@ -27,6 +27,7 @@ from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain
+from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 
@@ -266,6 +267,18 @@ class TrtllmScheduler(StepByStep):
         self._store(seq, seq.computed)
         self._free(seq)
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        self._free(seq)
+        return True
 
     def _pause(self, seq: Sequence) -> None:
         """Takes all blocks from a running request and puts it back in its old place."""

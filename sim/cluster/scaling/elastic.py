@@ -1,0 +1,285 @@
+"""A run whose replicas come, go and fail, and whose clients may not wait for ever."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Items
+
+from dynosim.hardware_models.arrays import IntArray
+from dynosim.sim.cluster.frontend import LiveFrontend
+from dynosim.sim.cluster.replica import Replica
+from dynosim.sim.cluster.requests import Requests
+from dynosim.sim.cluster.routing import Routing
+from dynosim.sim.cluster.scaling.agenda import Agenda
+from dynosim.sim.cluster.scaling.attempts import Attempts
+from dynosim.sim.cluster.scaling.control import Control
+from dynosim.sim.cluster.scaling.failures import Failure
+from dynosim.sim.cluster.scaling.fleet import Fleet
+from dynosim.sim.cluster.scaling.signals import Signals
+from dynosim.sim.cluster.scaling.spec import ScalingSpec
+from dynosim.sim.cluster.scaling.starter import Starter
+from dynosim.sim.cluster.scaling.states import ScalingLog, State
+from dynosim.sim.cluster.together import Together
+from dynosim.sim.cluster.worker import Worker
+from dynosim.sim.engine.engine import Engine
+from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.throttle import ThrottledTimer
+from dynosim.sim.random_streams import stream
+from dynosim.sim.refusal import Refusal
+from dynosim.sim.results import Recorder
+
+
+class Elastic(Together):
+    """Replicas on one clock, of which only those that are started are routed to.
+
+    ``throttles`` are the timers of replicas that may become slow. A replica's data-parallel ranks
+    that share nothing are workers side by side.
+    """
+
+    def __init__(
+        self,
+        replicas: Items[Replica],
+        engines: Items[Items[Engine]],
+        routing: Routing,
+        requests: Requests,
+        recorder: Recorder,
+        frontend: LiveFrontend,
+        spec: ScalingSpec,
+        seed: int,
+        throttles: Items[ThrottledTimer] = (),
+    ) -> None:
+        super().__init__(replicas, engines, routing, requests, recorder, frontend)
+        env = self._env
+        self._spec = spec
+        self._engines = engines
+        self._ranks = routing.ranks_apart
+        self._throttles = throttles
+        self._agenda = Agenda(env)
+        self._starter = Starter(env, spec.start, lambda n: stream(seed, f"start {n}"))
+        self._fleet = Fleet(
+            env,
+            self._starter,
+            spec.size,
+            is_waking=spec.start.plan.is_waking,
+            reserve=spec.options.warm_replicas,
+            is_idle=lambda number: not any(w.outstanding for w in self._workers_of(number)),
+            on_start=self._begin_cold,
+            on_change=self._route_to_ready,
+        )
+        policy = recorder.workload.client
+        self._attempts = Attempts(
+            self._agenda, policy, len(recorder.workload), seed, self._send_again, self._give_up
+        )
+        # Of replicas that serve, what tells this period of service from the next.
+        self._lives: dict[int, object] = {}
+        self._crash_rngs = [stream(seed, f"failures {number}") for number in range(spec.size)]
+        self._routers_away_until_s = -math.inf
+        self._left = self._crashes = self._held = self._arrivals = 0
+        self._kept = self._first_tokens = 0
+        self._end_s = 0.0
+        slo_ms = spec.options.autoscaler_slo_ttft_ms
+        self._slo_s = math.inf if slo_ms is None else slo_ms * 1e-3
+        self._watch_first_tokens()
+
+    def run(self, fitting: IntArray) -> None:
+        """Runs the requests ``fitting`` until each has its answer or is lost."""
+        self._left = len(fitting)
+        if not self._left:
+            return
+        options = self._spec.options
+        self._fleet.open(self._spec.initial)
+        autoscaler = self._spec.make_autoscaler()
+        if autoscaler is not None:
+            most = options.max_replicas or self._spec.size
+            Control(self._agenda, self._fleet, autoscaler, options, self._observe, most).start()
+        for failure in self._spec.failures:
+            self._agenda.at(failure.time_s, lambda now_s, f=failure: self._strike(f, now_s))
+        super().run(fitting)
+
+    def log(self) -> ScalingLog:
+        """Returns what became of the replicas."""
+        fleet = self._fleet
+        return ScalingLog(
+            changes=fleet.changes,
+            num_replicas=self._spec.size,
+            end_s=self._end_s,
+            start_s=fleet.start_s,
+            fallbacks=self._starter.fallbacks,
+            crashes=self._crashes,
+            attempts=self._attempts.made,
+            held=self._held,
+            infeasible=self._spec.infeasible,
+        )
+
+    def _horizon(self) -> float:
+        return min(self._horizon_s, self._agenda.next_s)
+
+    # --- replicas -----------------------------------------------------------------------------
+
+    def _workers_of(self, number: int) -> Items[Worker]:
+        return self._workers[number * self._ranks : (number + 1) * self._ranks]
+
+    def _begin_cold(self, number: int) -> None:
+        for engines in self._engines[number * self._ranks : (number + 1) * self._ranks]:
+            for engine in engines:
+                engine.kv.flush()
+
+    def _route_to_ready(self) -> None:
+        fleet = self._fleet
+        ready = fleet.ready
+        self._await_crashes(ready)
+        if self._env.now < self._routers_away_until_s:
+            ready = []
+        size = self._ranks
+        self._dispatcher.route_to([n * size + rank for n in ready for rank in range(size)])
+
+    def _observe(self, now_s: float) -> Signals:
+        """Returns what an autoscaler sees now; counts of the interval begin anew."""
+        ready = self._fleet.ready
+        workers = [worker for number in ready for worker in self._workers_of(number)]
+        held = self._dispatcher.held
+        engines = [e for n in ready for es in self._engines_of(n) for e in es]
+        use = [engine.used_blocks_at(now_s) / engine.kv.num_blocks for engine in engines]
+        attained = self._kept / self._first_tokens if self._first_tokens else math.nan
+        seen = Signals(
+            time_s=now_s,
+            ready=len(ready),
+            starting=self._fleet.starting,
+            waiting=sum(worker.waiting for worker in workers) + held,
+            outstanding=sum(worker.outstanding for worker in workers) + held,
+            kv_use=sum(use) / len(use) if use else 0.0,
+            arrivals=self._arrivals,
+            interval_s=self._spec.options.autoscaler_interval_s,
+            slo_attainment=attained,
+        )
+        self._arrivals = self._kept = self._first_tokens = 0
+        return seen
+
+    def _engines_of(self, number: int) -> Items[Items[Engine]]:
+        return self._engines[number * self._ranks : (number + 1) * self._ranks]
+
+    # --- failures -----------------------------------------------------------------------------
+
+    def _await_crashes(self, ready: Items[int]) -> None:
+        """Draws when each replica that has just begun to serve will crash."""
+        rate = self._spec.options.failure_rate_per_hour / 3600.0
+        if not rate:
+            return
+        for number in ready:
+            if number not in self._lives:
+                self._lives[number] = life = object()
+                time_s = self._env.now + float(self._crash_rngs[number].exponential(1.0 / rate))
+                self._agenda.at(time_s, lambda now_s, n=number, me=life: self._chance(n, me, now_s))
+        for number in [n for n in self._lives if n not in set(ready)]:
+            del self._lives[number]
+
+    def _chance(self, number: int, life: object, now_s: float) -> None:
+        if self._lives.get(number) is life:
+            self._crash(number, self._spec.options.failure_repair_s, now_s)
+
+    def _strike(self, failure: Failure, now_s: float) -> None:
+        match failure.kind:
+            case "crash":
+                self._crash(failure.replica, self._spec.options.failure_repair_s, now_s)
+            case "gpu_loss":
+                self._crash(failure.replica, failure.seconds, now_s)
+            case "slow":
+                self._slow_down(failure.replica, failure.factor)
+                end_s = now_s + failure.seconds
+                self._agenda.at(end_s, lambda _: self._slow_down(failure.replica, 1.0))
+            case "router":
+                self._restart_routers(failure.seconds, now_s)
+
+    def _crash(self, number: int, repair_s: float, now_s: float) -> None:
+        if self._fleet.state(number) not in (State.READY, State.DRAINING):
+            return
+        self._crashes += 1
+        self._fleet.fail(number, now_s)
+        first = number * self._ranks
+        for worker in range(first, first + self._ranks):
+            for request in self._dispatcher.requests_at(worker):
+                self._give_up(request, Refusal.FAILED, now_s)
+        self._agenda.at(now_s + repair_s, lambda then_s: self._fleet.repair(number, then_s))
+
+    def _slow_down(self, number: int, factor: float) -> None:
+        self._throttles[number].factor = factor
+        for worker in self._workers_of(number):
+            worker.cut()
+
+    def _restart_routers(self, seconds: float, now_s: float) -> None:
+        """Breaks every connection, and lets who comes wait until the routers are back."""
+        self._routers_away_until_s = now_s + seconds
+        self._route_to_ready()
+        for request in self._dispatcher.requests():
+            self._give_up(request, Refusal.FAILED, now_s)
+        self._agenda.at(now_s + seconds, self._bring_routers_back)
+
+    def _bring_routers_back(self, now_s: float) -> None:
+        if now_s >= self._routers_away_until_s:
+            self._routers_away_until_s = -math.inf
+            self._route_to_ready()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _route(self, index: int) -> None:
+        recorder = self._recorder
+        self._arrivals += 1
+        self._held += not self._fleet.ready
+        self._attempts.begin(index, recorder.sent_s[index])
+        self._dispatcher.arrive(index, recorder.sent_s[index])
+
+    def _send_again(self, index: int, now_s: float) -> None:
+        self._arrivals += 1
+        self._attempts.begin(index, now_s)
+        self._dispatcher.arrive(index, self._recorder.sent_s[index])
+
+    def _on_send(self, index: int, number: int, waited_s: float) -> None:
+        if self._attempts.number(index) > 1:
+            waited_s = self._env.now - self._recorder.arrived_s[index]
+        super()._on_send(index, number, waited_s)
+
+    def _give_up(self, index: int, reason: Refusal, now_s: float) -> None:
+        """Ends an attempt wherever it is; the client may make another."""
+        number = self._recorder.replica[index]
+        seq = self._dispatcher.take_back(index)
+        if seq is not None:
+            self._workers[number].abort(seq)
+            self._fleet.look(number // self._ranks, now_s)
+        self._recorder.take_back(index)
+        if not self._attempts.retry(index, now_s):
+            super()._on_shed(index, reason, now_s)
+            self._settle(now_s)
+
+    def _on_shed(self, index: int, reason: Refusal, time_s: float) -> None:
+        if not self._attempts.retry(index, time_s):
+            super()._on_shed(index, reason, time_s)
+            self._settle(time_s)
+
+    def _on_finish(self, seq: Sequence, time_s: float) -> None:
+        number = self._recorder.replica[seq.index] // self._ranks
+        self._attempts.ended(seq.index)
+        super()._on_finish(seq, time_s)
+        self._fleet.look(number, time_s)
+        self._settle(time_s)
+
+    def _settle(self, time_s: float) -> None:
+        """Counts a request that is answered or lost; after the last one nothing else happens."""
+        self._left -= 1
+        self._end_s = max(self._end_s, time_s)
+        if not self._left:
+            self._agenda.close()
+
+    def _watch_first_tokens(self) -> None:
+        """Tells clients' deadlines, and the autoscaler's SLO, of every first token."""
+        needs_deadlines = self._recorder.workload.client.client_timeout_s is not None
+        if not needs_deadlines and math.isinf(self._slo_s):
+            return
+        for engines in self._engines:
+            for engine in engines:
+                engine.on_prefilled = lambda seq, own=engine: self._on_first_token(seq, own)
+
+    def _on_first_token(self, seq: Sequence, engine: Engine) -> None:
+        if self._dispatcher.prefilled(seq):
+            self._attempts.ended(seq.index)
+            self._first_tokens += 1
+            self._kept += engine.step_end_s - self._recorder.sent_s[seq.index] <= self._slo_s
