@@ -81,9 +81,7 @@ def _on_a_new_node(plan: StartupPlan, options: StartupOptions) -> StartupPlan:
     before = []
     if options.startup_provision_s:
         before.append(
-            Stage(
-                name="node provisioning", seconds=options.startup_provision_s, is_of_node=True
-            )
+            Stage(name="node provisioning", seconds=options.startup_provision_s, is_of_node=True)
         )
     if options.startup_image_gib:
         image_bytes = options.startup_image_gib * 2**30

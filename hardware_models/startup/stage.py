@@ -53,9 +53,7 @@ class StartupPlan:
         """Returns the bandwidth of what the stage reads from; infinity where it reads nothing."""
         if stage.over is None:
             return math.inf
-        return (
-            self.storage.bandwidth_bytes_s if stage.over == "storage" else self.registry_bytes_s
-        )
+        return self.storage.bandwidth_bytes_s if stage.over == "storage" else self.registry_bytes_s
 
     def stage_s(self, stage: Stage) -> float:
         """Returns the seconds of one of the stages where nobody else starts."""

@@ -36,9 +36,7 @@ class Together:
         frontend: LiveFrontend,
     ) -> None:
         self._env = simpy.Environment()
-        self._dispatcher = Dispatcher(
-            self._env, routing, requests, self._on_send, self._on_shed
-        )
+        self._dispatcher = Dispatcher(self._env, routing, requests, self._on_send, self._on_shed)
         self._recorder = recorder
         self._frontend = frontend
         on_run_end = self._dispatcher.serve_waiting if self._dispatcher.may_wait else None

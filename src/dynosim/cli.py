@@ -20,6 +20,7 @@ COMMANDS = {
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
+    "startup": "Show what passes until a new replica serves, stage by stage.",
     "list": "List the GPUs, models or backends that the other commands know.",
 }
 

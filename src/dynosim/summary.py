@@ -42,6 +42,7 @@ def summary(
         ("Engine", _engine(metrics)),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
+        *_scaling(simulation, metrics),
         *_expected(metrics, expectation),
         *_over_seeds(spread),
         *_foundations(simulation),
@@ -158,6 +159,26 @@ def _cost(metrics: Metrics) -> str:
         f"${shown(metrics['usd_per_million_output_tokens'], ',.2f')} per million output tokens "
         "(cloud list price)"
     )
+
+
+def _scaling(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields how many replicas there were, what they cost and what went wrong."""
+    if "gpu_hours" not in metrics:
+        return
+    yield (
+        "Replicas",
+        f"{metrics['replicas_min']} to {metrics['replicas_max']} served, mean "
+        f"{shown(metrics['replicas_mean'], '.2f')}; {metrics['starts']} started in "
+        f"{shown(metrics['mean_start_s'], ',.1f')} s (mean), "
+        f"{metrics['requests_held']:,} requests waited for one",
+    )
+    yield (
+        "GPU-hours",
+        f"{metrics['gpu_hours']:,.2f} (${shown(metrics['usd_total'], ',.2f')}), of which starting "
+        f"{metrics['gpu_hours_starting']:,.2f}, in reserve {metrics['gpu_hours_reserve']:,.2f}",
+    )
+    if simulation.deployment.has_failures or metrics["retries"]:
+        yield "Failures", f"{metrics['crashes']} crashes, {metrics['retries']:,} retries"
 
 
 _EXPECTED = (

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.registry import find_module, module_names
 from dynosim.sim.cluster.autoscalers.base import ScalingContext
@@ -36,16 +37,12 @@ def seen(**values):
     ],
 )
 def test_target_tracking_is_the_hpas_formula(ready, outstanding, wanted):
-    policy = autoscaler(
-        "target_tracking", autoscaler_metric="concurrency", autoscaler_target=10.0
-    )
+    policy = autoscaler("target_tracking", autoscaler_metric="concurrency", autoscaler_target=10.0)
     assert policy.desired(seen(ready=ready, outstanding=outstanding)) == wanted
 
 
 def test_replicas_that_start_count_as_idle_when_more_are_wanted():
-    policy = autoscaler(
-        "target_tracking", autoscaler_metric="concurrency", autoscaler_target=10.0
-    )
+    policy = autoscaler("target_tracking", autoscaler_metric="concurrency", autoscaler_target=10.0)
     # 60 on 2 are 3 times the target; on 4 they are 1.5 times: ceil(4 * 1.5)
     assert policy.desired(seen(ready=2, starting=2, outstanding=60)) == 6
     # 30 on 2 ask for 3, but on the 4 there will be for fewer: nothing is done.
@@ -53,9 +50,7 @@ def test_replicas_that_start_count_as_idle_when_more_are_wanted():
 
 
 def test_replicas_that_start_count_as_at_target_when_fewer_are_wanted():
-    policy = autoscaler(
-        "target_tracking", autoscaler_metric="concurrency", autoscaler_target=10.0
-    )
+    policy = autoscaler("target_tracking", autoscaler_metric="concurrency", autoscaler_target=10.0)
     # 8 on 2 are 0.4 times the target; with 2 more at 10 each it is (8 + 20) / 40 = 0.7.
     assert policy.desired(seen(ready=2, starting=2, outstanding=8)) == 3
 
@@ -97,9 +92,7 @@ def test_predictive_starts_before_the_season_comes_again():
     )
     wanted = []
     for rate in (10, 10, 50, 10, 10, 10):
-        wanted.append(
-            policy.desired(seen(outstanding=1, arrivals=rate * 15, interval_s=15.0))
-        )
+        wanted.append(policy.desired(seen(outstanding=1, arrivals=rate * 15, interval_s=15.0)))
     assert wanted == [2, 2, 10, 2, 2, 10]
 
 

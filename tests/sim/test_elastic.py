@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from affine_timer import AffineTimer
 from dynosim.hardware_models.startup.stage import Stage, StartupPlan
 from dynosim.hardware_models.startup.storage import get_storage
@@ -18,8 +21,6 @@ from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.columns import Workload
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 GB = 10**9
 
@@ -139,8 +140,12 @@ def test_a_replica_starts_serves_drains_and_goes():
         max_replicas=2,
     )
     life = states(result, 1)
-    assert [state for _, state in life[:4]] == [State.OFF, State.STARTING, State.READY,
-                                                State.DRAINING] or life[3][1] == State.OFF
+    assert [state for _, state in life[:4]] == [
+        State.OFF,
+        State.STARTING,
+        State.READY,
+        State.DRAINING,
+    ] or life[3][1] == State.OFF
     assert [time_s for time_s, _ in life[1:4]] == [5.0, 15.0, 20.0]
     assert result.completed.all()
 
@@ -363,7 +368,11 @@ def test_without_events_an_elastic_run_is_the_plain_one():
     patient = replace(load, client=ClientPolicy(client_retries=1))
     limits = EngineLimits(max_num_seqs=16, max_num_batched_tokens=512)
     spec = ClusterSpec(
-        timer=AffineTimer(), limits=limits, num_blocks=4096, max_model_len=10_000, replicas=3,
+        timer=AffineTimer(),
+        limits=limits,
+        num_blocks=4096,
+        max_model_len=10_000,
+        replicas=3,
         routing=RouterOptions(router="least_outstanding"),
     )
     plain, elastic = run_cluster(spec, load), run_cluster(spec, patient)

@@ -24,7 +24,7 @@ class Keda:
         self._target = target
 
     def desired(self, seen: Signals, /) -> int:
-        """Returns the replicas that the total needs; none where there is no total and no request."""
+        """Returns the replicas that the total needs; none only where there is no request."""
         have = seen.ready + seen.starting
         total = seen.total(self._metric)
         if not have:

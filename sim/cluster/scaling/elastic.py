@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Items
+from functools import partial
 
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.cluster.frontend import LiveFrontend
@@ -93,7 +94,7 @@ class Elastic(Together):
             most = options.max_replicas or self._spec.size
             Control(self._agenda, self._fleet, autoscaler, options, self._observe, most).start()
         for failure in self._spec.failures:
-            self._agenda.at(failure.time_s, lambda now_s, f=failure: self._strike(f, now_s))
+            self._agenda.at(failure.time_s, partial(self._strike, failure))
         super().run(fitting)
 
     def log(self) -> ScalingLog:
@@ -169,7 +170,7 @@ class Elastic(Together):
             if number not in self._lives:
                 self._lives[number] = life = object()
                 time_s = self._env.now + float(self._crash_rngs[number].exponential(1.0 / rate))
-                self._agenda.at(time_s, lambda now_s, n=number, me=life: self._chance(n, me, now_s))
+                self._agenda.at(time_s, partial(self._chance, number, life))
         for number in [n for n in self._lives if n not in set(ready)]:
             del self._lives[number]
 
@@ -276,9 +277,9 @@ class Elastic(Together):
             return
         for engines in self._engines:
             for engine in engines:
-                engine.on_prefilled = lambda seq, own=engine: self._on_first_token(seq, own)
+                engine.on_prefilled = partial(self._on_first_token, engine)
 
-    def _on_first_token(self, seq: Sequence, engine: Engine) -> None:
+    def _on_first_token(self, engine: Engine, seq: Sequence) -> None:
         if self._dispatcher.prefilled(seq):
             self._attempts.ended(seq.index)
             self._first_tokens += 1

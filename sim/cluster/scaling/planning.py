@@ -9,6 +9,7 @@ import numpy as np
 from dynosim.hardware_models.memory.plan import MemoryPlan
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.startup.plan import plan_startup
+from dynosim.hardware_models.startup.stage import StartupPlan
 from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.cluster.scaling.spec import ScalingSpec, scaling_spec
 from dynosim.sim.cluster.scaling.starter import StartSpec
@@ -31,14 +32,19 @@ def plan_scaling(
     Raises UserError for options that contradict each other.
     """
     plan = plan_startup(engine, memory, deployment)
-    per_node = max(engine.gpu.gpus_per_node // deployment.gpus_per_replica, 1)
-    start = StartSpec(plan=plan, seconds_cv=deployment.startup_cv, replicas_per_node=per_node)
+    start = start_spec(deployment, engine, plan)
     reason = infeasible(deployment, cluster, workload)
     spec = scaling_spec(deployment, start, deployment.replicas, reason)
     notes = plan.notes
     if reason:
         notes += (f"infeasible with any number of replicas: {reason}",)
     return spec, notes
+
+
+def start_spec(deployment: Deployment, engine: ResolvedEngine, plan: StartupPlan) -> StartSpec:
+    """Returns how a deployment's replicas start, each of which takes its share of a node."""
+    per_node = max(engine.gpu.gpus_per_node // deployment.gpus_per_replica, 1)
+    return StartSpec(plan=plan, seconds_cv=deployment.startup_cv, replicas_per_node=per_node)
 
 
 def infeasible(options: ScalingOptions, cluster: ClusterSpec, workload: Workload) -> str:
