@@ -72,6 +72,8 @@ class WorkloadSpec(ClientPolicy):
 
     request_rate: Annotated[float, Gt(0)] | None = None
     """Requests per second; by default infinite, all at once."""
+    request_rates: str | None = None
+    """Requests per second from given seconds on, as in "0:2, 60:20, 300:2"."""
     burstiness: Annotated[float, Gt(0)] = 1.0
     """Shape of the gamma arrivals: 1 Poisson, less is burstier, inf is constant."""
     max_concurrency: Positive | None = None
@@ -105,6 +107,7 @@ EXCLUDE: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("trace",), PACING, "to change a trace's rate use rate_scale"),
     (("trace",), ("random_prefix_len", *PREFIX_ONLY), "a trace brings its own prefixes"),
     (("lengths_from",), LENGTHS, "lengths_from already gives the lengths"),
+    (("request_rates",), ("trace", "request_rate"), "request_rates tells all arrivals"),
     (RANGE, CV, "lengths are either uniform or lognormal"),
 )
 # (options, the option they need)
@@ -153,7 +156,8 @@ def _contradictions(spec: WorkloadSpec) -> Iterator[UserError]:
             for other in filter(spec.given, others):
                 yield UserError(f"`{one}` and `{other}` exclude each other", where=other, hint=hint)
     for options, needed in NEED:
-        if not spec.given(needed) and not (needed == "request_rate" and spec.given("trace")):
+        paced = needed == "request_rate" and (spec.given("trace") or spec.given("request_rates"))
+        if not spec.given(needed) and not paced:
             for one in filter(spec.given, options):
                 hint = f"give {needed}, or leave out {one}"
                 yield UserError(f"`{one}` needs `{needed}`", where=one, hint=hint)

@@ -67,7 +67,11 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
     backend = f"{engine.backend.name} {engine.backend.version}"
     yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
     shape = parallel_shape(engine.args)
-    yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
+    replicas: object = deployment.replicas
+    if deployment.autoscaler is not None:
+        replicas = f"{deployment.min_replicas} to {deployment.max_replicas}"
+        shape += f", {deployment.autoscaler}"
+    yield f"{replicas} replica(s) × {shape}, router {deployment.router}"
     failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
     yield (
         f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
@@ -82,6 +86,8 @@ def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
         return f"closed loop, at most {workload.max_concurrency:,} in flight"
     if spec.trace is not None:
         return f"open loop, arrivals of {workload.name}"
+    if spec.request_rates is not None:
+        return f"open loop, {spec.request_rates} (s:requests/s), burstiness {spec.burstiness:g}"
     if spec.request_rate is None or math.isinf(spec.request_rate):
         return "open loop, all at once"
     return f"open loop, {spec.request_rate:g} requests/s, burstiness {spec.burstiness:g}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from dynosim.hardware_models.errors import UserError
 from dynosim.sim.cluster.autoscalers.base import Autoscaler, ScalingContext
 from dynosim.sim.cluster.scaling.signals import Signals
+from dynosim.sim.timetable import parse_timetable
 
 
 class Scheduled:
@@ -24,17 +24,7 @@ class Scheduled:
 
 def make(context: ScalingContext) -> Autoscaler:
     """Returns a scheduled autoscaler; raises UserError where the schedule is none."""
-    text = context.options.autoscaler_schedule
-    try:
-        rows = [part.split(":") for part in (text or "").split(",")]
-        pairs = [(float(time_s), int(count)) for time_s, count in rows]
-    except ValueError:
-        pairs = []
-    times_s = [time_s for time_s, _ in pairs]
-    if not pairs or times_s != sorted(times_s) or min(count for _, count in pairs) < 0:
-        raise UserError(
-            f"found {text!r}",
-            where="autoscaler_schedule",
-            hint='seconds and replicas in order of time, as in "0:2, 600:8, 1200:2"',
-        )
-    return Scheduled(times_s, [count for _, count in pairs])
+    times_s, counts = parse_timetable(
+        context.options.autoscaler_schedule, where="autoscaler_schedule", what="replicas"
+    )
+    return Scheduled(times_s, [int(count) for count in counts])
