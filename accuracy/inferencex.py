@@ -15,7 +15,8 @@ _FILE = Path(__file__).resolve().parent / "data" / "inferencex.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What recipes are chosen by; ``weights`` is one of fp8, fp4, int4, bf16, ``gpu`` a key."""
+    """What recipes are chosen by; ``weights`` is one of fp8, fp4, int4, bf16, ``gpu`` a key,
+    ``tp`` the GPUs of a replica."""
 
     backend: str
     model: str

@@ -37,13 +37,13 @@ def _book() -> dict[str, Any]:
 
 
 def parameters_of(backend: Backend) -> tuple[Parameter, ...]:
-    """Returns the overheads of a backend that can be fitted; those its card does not have stay."""
+    """Returns the overheads of a backend that can be fitted; what it does not have stays so."""
     found = []
     for name, row in _book()["parameters"].items():
-        prior = getattr(backend, name)
-        if prior is None:
+        prior = getattr(backend, name) or row.get("start")
+        if not prior:
             continue
-        prior = min(max(prior or row["start"], row["low"]), row["high"])
+        prior = min(max(prior, row["low"]), row["high"])
         found.append(
             Parameter(
                 name=name, prior=prior, spread=row["spread"], low=row["low"], high=row["high"]

@@ -55,7 +55,13 @@ def compile_case(case: Case, *, peer_law: bool = False) -> ClusterSpec:
     spec = cluster_spec(deployment, engine, memory, StepTimer.compile(engine))
     if not peer_law:
         return spec
-    limits = replace(spec.limits, max_num_seqs=256, max_num_batched_tokens=8192, block_size=512)
+    limits = replace(
+        spec.limits,
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        block_size=512,
+        async_scheduling=False,
+    )
     return replace(
         spec, timer=PeerLaw(), limits=limits, num_blocks=2000, frontend_s=0.0, frontend=Frontend()
     )

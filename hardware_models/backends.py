@@ -32,17 +32,19 @@ class Backend:
     token of its prompt, and ``frontend_per_output_token_s`` with each token that it streams.
 
     CUDA graphs are captured for token counts that follow ``graph_steps``, pairs of where a stretch
-    starts and its step, up to ``graph_max_tokens``; smaller steps are padded to the next (no pairs:
-    sizes not known, nothing is padded). ``graphs_in_mixed_steps`` says that they serve steps with
-    prefill too. ``eager_layer_s`` is the CPU time to launch one layer outside graphs, None where
-    not known.
+    starts and its step, up to ``graph_max_tokens``, or ``graph_max_tokens_tp4`` where four GPUs or
+    more share a layer and that differs. Where ``graph_padding``, smaller steps are padded to the
+    next; ``graph_steps_exact`` are the sizes captured without, none where it cannot be turned off.
+    ``graphs_in_mixed_steps`` says that steps with prefill replay graphs too: of the same sizes, or
+    of ``graph_mixed_steps`` up to the token budget. ``eager_layer_s`` is the CPU time to launch
+    one layer outside graphs, None where not known. ``top_p_bytes_per_logit`` is what drawing from
+    the likeliest tokens moves per logit, None where it is one fused kernel like any draw.
 
     Two figures say how kernels of this version differ from those of its tables. A product that
     quantises its activations takes ``fused_quantization_s`` less, where the kernel before it does
     that. Decode attention reads the KV cache once per KV head where ``decode_group_sizes`` (None:
     all) has the query heads per KV head; else each further query head reads ``reread_share`` of it
-    again. ``top_p_bytes_per_logit`` is what drawing from the likeliest tokens moves per logit, None
-    where it is one fused kernel like any draw.
+    again.
     """
 
     name: str
@@ -50,7 +52,10 @@ class Backend:
     tables_version: str
     max_num_seqs: int
     max_num_batched_tokens: int
-    gpu_memory_utilization: float
+    gpu_memory_utilization: float | None
+    block_size: int
+    enable_prefix_caching: bool
+    enable_chunked_prefill: bool
     asynchronous_scheduling: bool
     host_step_s: float
     host_per_sequence_s: float
@@ -65,12 +70,16 @@ class Backend:
     mixed_step_factor: float = 1.0
     graph_steps: tuple[tuple[int, int], ...] = ()
     graph_max_tokens: int = 0
+    graph_max_tokens_tp4: int | None = None
+    graph_padding: bool = True
+    graph_steps_exact: tuple[tuple[int, int], ...] = ()
     graphs_in_mixed_steps: bool = False
+    graph_mixed_steps: tuple[tuple[int, int], ...] = ()
     eager_layer_s: float | None = None
+    top_p_bytes_per_logit: float | None = None
     fused_quantization_s: float = 0.0
     decode_group_sizes: tuple[int, ...] | None = None
     reread_share: float = 0.0
-    top_p_bytes_per_logit: float | None = None
 
     def decode_reads(self, group_size: int) -> float:
         """Returns how often decode attention reads a KV head that so many query heads share."""
@@ -86,6 +95,7 @@ class Backend:
 
 _ALIASES = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "trt": "trtllm"}
 _GIB = 2**30
+_USUAL_MEMORY_GIB = 80.0
 Version = tuple[int, int, int, int]
 
 
@@ -127,19 +137,31 @@ def get_backend(name: str, version: str | None = None, gpu: Gpu | None = None) -
     version = (version or str(card["default_version"])).removeprefix("v")
     _check_version(card, version)
     rows = rows_by_version(card["versions"], version)
-    large = gpu is None or _is_large(card["large_gpu"], gpu)
-    figures = {
-        figure: _hashable(row["large"] if large and "large" in row else row["value"])
-        for figure, row in rows.items()
-    }
+    figures = {figure: _hashable(_value_on(gpu, card, row)) for figure, row in rows.items()}
     tables = card["tables"]
     key = (gpu.tables or gpu.tables_nearest) if gpu else None
     tables_version = str(tables.get(key, tables["default"]))
     return Backend(name=card["name"], version=version, tables_version=tables_version, **figures)
 
 
+def _value_on(gpu: Gpu | None, card: dict[str, Any], row: dict[str, Any]) -> Any:
+    """Returns a figure's value on a GPU: by its memory, or by whether it is large."""
+    if "by_memory_gib" in row:
+        memory_gib = _USUAL_MEMORY_GIB if gpu is None else gpu.memory_bytes / _GIB
+        return [value for least, value in row["by_memory_gib"] if least <= memory_gib][-1]
+    if "large" in row and (gpu is None or _is_large(card["large_gpu"], gpu)):
+        return row["large"]
+    return row["value"]
+
+
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def reserve_mib(name: str, gpu: Gpu) -> dict[str, float]:
+    """Returns the rows by which a backend works out the share of memory it takes of ``gpu``."""
+    card = read_card("backends", name)
+    return {key: _value_on(gpu, card, row) for key, row in card["memory_reserve"].items()}
 
 
 def backend_sources(name: str, version: str | None = None) -> dict[str, Source]:

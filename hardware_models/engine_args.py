@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt, Le
 Positive = Annotated[int, Ge(1)]
 
 KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"]
-SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 Sampling = Literal["greedy", "top_p"]
+SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
 All2AllBackend = Literal[
     "allgather_reducescatter",
@@ -33,7 +33,7 @@ class EngineArgs:
     model: str
     """Hugging Face name (`dynosim list models`) or the path of a config.json."""
     gpu: str
-    """GPU in any usual spelling (`dynosim list gpus`)."""
+    """GPU in any usual spelling (`dynosim list gpus`) or the path of a card (card.yaml)."""
     kernel_tables: str | None = None
     """Folder of kernel tables measured on this GPU, asked before the shipped ones."""
     backend: str = "vllm"
@@ -66,16 +66,20 @@ class EngineArgs:
     """Token budget of one engine step; by default the backend's own."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)] | None = None
     """Share of the GPU's memory that the engine may take; by default the backend's own."""
-    block_size: Positive = 16
-    """Tokens in one KV-cache block."""
-    enable_prefix_caching: bool = True
-    """Reuse the KV cache of prompt beginnings seen before."""
-    enable_chunked_prefill: bool = True
-    """Split long prompts over several steps."""
+    block_size: Positive | None = None
+    """Tokens in one KV-cache block; by default the backend's own."""
+    enable_prefix_caching: bool | None = None
+    """Reuse the KV cache of prompt beginnings seen before; by default as the backend does."""
+    enable_chunked_prefill: bool | None = None
+    """Split long prompts over several steps; by default as the backend does."""
     sampling: Sampling = "greedy"
     """How tokens are drawn; top_p (or top_k) sorts the whole vocabulary for each of them (vllm)."""
     enforce_eager: bool = False
     """Launch kernel by kernel instead of replaying CUDA graphs."""
+    cuda_graph_padding: bool | None = None
+    """Pad decode batches to the next CUDA graph; by default as the backend does."""
+    async_scheduling: bool | None = None
+    """Form each batch while the one before it runs; by default as the backend's version does."""
     scheduling_policy: str | None = None
     """Order in which waiting requests enter; by default the backend's own."""
     long_prefill_token_threshold: Annotated[int, Ge(0)] = 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dynosim.hardware_models.cards import Source, card_keys, read_card, source_of, value_of
 from dynosim.hardware_models.errors import unknown_name
+from dynosim.hardware_models.gpu_file import is_card_file, read_gpu_file
 from dynosim.hardware_models.names import fold_gpu, spellings
 
 
@@ -95,13 +97,20 @@ def _names() -> list[str]:
 def get_gpu(name: str) -> Gpu:
     """Returns the GPU that ``name`` means: its key, its driver's device name or an alias.
 
-    Case, separators and the vendor's name do not matter. Raises UserError with the nearest
-    spellings for any other name.
+    Case, separators and the vendor's name do not matter. A name that ends in ``.yaml`` is the
+    path of a card (:mod:`.gpu_file`). Raises UserError with the nearest spellings for any other
+    name.
     """
+    if is_card_file(name):
+        return _from_card(read_gpu_file(Path(name), _shipped_card))
     key = name if name in list_gpus() else _index().get(fold_gpu(name))
     if key is None:
         raise unknown_name("gpu", name, _names())
     return _from_card(read_card("gpus", key))
+
+
+def _shipped_card(name: str) -> dict[str, Any]:
+    return read_card("gpus", get_gpu(name).key)
 
 
 def _from_card(card: dict[str, Any]) -> Gpu:
@@ -118,6 +127,7 @@ def _from_card(card: dict[str, Any]) -> Gpu:
         tables=card["tables"],
         tables_nearest=card["tables_nearest"],
         nvlink_gpus=card.get("nvlink_gpus"),
+        own_tables=card.get("own_tables"),
         **figures,
     )
 

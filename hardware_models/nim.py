@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 from dynosim.hardware_models.cards import DATA, read_yaml
-from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import InputErrors, UserError
 
 NAME = "nim"
@@ -219,5 +218,9 @@ def _set_pool(fields: dict[str, Any], env: Mapping[str, str]) -> None:
         raise UserError(
             "needs to know the longest sequence", where=where, hint="set NIM_MAX_MODEL_LEN as well"
         )
+    # Backends know NIM as a name of theirs.
+    from dynosim.hardware_models.backends import get_backend
+
     tokens = int(sequences * fields["max_model_len"])
-    fields["num_gpu_blocks_override"] = -(-tokens // EngineArgs.block_size)
+    block_size = get_backend(fields["backend"]).block_size
+    fields["num_gpu_blocks_override"] = -(-tokens // block_size)

@@ -16,10 +16,20 @@ from dynosim.hardware_models.gpus import Gpu, get_gpu
 from dynosim.hardware_models.llm.architecture import LlmArchitecture
 from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.hardware_models.llm.quantization import NO_QUANTIZATION, online_quantization
+from dynosim.hardware_models.memory_share import default_share
 from dynosim.hardware_models.speculation import Speculation, resolve_speculation
 
 T = TypeVar("T")
 N = TypeVar("N")
+
+_SWITCHES = {
+    "block_size": "block_size",
+    "enable_prefix_caching": "enable_prefix_caching",
+    "enable_chunked_prefill": "enable_chunked_prefill",
+    "cuda_graph_padding": "graph_padding",
+    "async_scheduling": "asynchronous_scheduling",
+}
+"""Arguments that a backend has a figure for, on any GPU and with any model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +44,8 @@ class ResolvedEngine:
     model: LlmArchitecture
     gpu: Gpu
     backend: Backend
-    speculation: Speculation | None = None
     calibration: Calibration | None = None
+    speculation: Speculation | None = None
 
     @property
     def ranks_in_step(self) -> int:
@@ -57,15 +67,20 @@ class ResolvedEngine:
         """GPUs that dense and shared MLPs are cut over."""
         return self.expert_gpus if self.gathers_mlp else self.args.tensor_parallel_size
 
+    @property
+    def block_size(self) -> int:
+        """Tokens in one KV-cache block."""
+        return self.args.block_size or self.backend.block_size
+
 
 @lru_cache(maxsize=4096)
 def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     """Returns the engine that ``args`` describe, with every None filled in.
 
-    ``max_num_seqs``, ``max_num_batched_tokens`` and ``gpu_memory_utilization`` come from the
-    backend at its version and GPU, ``max_model_len``, ``quantization`` and the dtype of the KV
-    cache from the model. Raises UserError, located by argument, for unknown names and for a
-    ``max_model_len`` beyond what the model was made for.
+    Limits, the KV block and what is switched on come from the backend at its version and GPU,
+    ``max_model_len``, ``quantization`` and the dtype of the KV cache from the model. Raises
+    UserError, located by argument, for unknown names and for a ``max_model_len`` beyond what the
+    model was made for.
     """
     gpu = _with_own_tables(_located("gpu", get_gpu, args.gpu), args.kernel_tables)
     model = quantized(_located("model", get_model, args.model), args.quantization)
@@ -75,6 +90,8 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
     )
     if calibration is not None:
         backend = backend.with_figures(calibration.figures)
+    args = _with_switches(args, backend)
+    backend = replace(backend, asynchronous_scheduling=bool(args.async_scheduling))
     longest = model.max_position_embeddings
     if args.max_model_len is not None and args.max_model_len > longest:
         raise UserError(
@@ -92,8 +109,11 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
         kv_cache_dtype=_kv_cache_dtype(args, model),
         max_model_len=args.max_model_len or longest,
         max_num_batched_tokens=args.max_num_batched_tokens or _token_budget(args, model, backend),
-        gpu_memory_utilization=args.gpu_memory_utilization or backend.gpu_memory_utilization,
     )
+    share = args.gpu_memory_utilization or backend.gpu_memory_utilization
+    if share is None:
+        share = default_share(filled, model, gpu, backend)
+    filled = replace(filled, gpu_memory_utilization=share)
     # vLLM never holds more sequences than tokens in a step.
     most = filled.max_num_batched_tokens or backend.max_num_batched_tokens
     seqs = args.max_num_seqs or min(backend.max_num_seqs, most)
@@ -102,8 +122,15 @@ def resolve_engine(args: EngineArgs) -> ResolvedEngine:
         model=model,
         gpu=gpu,
         backend=backend,
-        speculation=resolve_speculation(filled, model),
         calibration=calibration,
+        speculation=resolve_speculation(filled, model),
+    )
+
+
+def _with_switches(args: EngineArgs, backend: Backend) -> EngineArgs:
+    own = {name: getattr(backend, figure) for name, figure in _SWITCHES.items()}
+    return replace(
+        args, **{name: value for name, value in own.items() if getattr(args, name) is None}
     )
 
 
@@ -152,11 +179,11 @@ def _located(where: str, look_up: Callable[[N], T], name: N) -> T:
 
 
 def _token_budget(args: EngineArgs, model: LlmArchitecture, backend: Backend) -> int:
-    """The backend's budget; without chunked prefill a whole prompt must fit (vLLM's rule)."""
+    """The backend's budget; vLLM's without chunked prefill is at least a whole prompt."""
     budget = backend.max_num_batched_tokens
     if model.is_moe and data_parallel_rules(backend.name).limits_are_shared:
         budget //= args.data_parallel_size
-    if args.enable_chunked_prefill:
+    if args.enable_chunked_prefill or backend.name != "vllm":
         return budget
     longest = args.max_model_len or model.max_position_embeddings
     return max(budget, longest)

@@ -18,11 +18,10 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
     metrics |= {"quality": quality_of(simulation.engine.model)}
     refused = int(metrics["failed"])
     is_refusing = refused > task.max_refused
-    limit = deployment.max_model_len
     return Outcome(
         metrics=metrics,
         reason="refuses_requests" if is_refusing else None,
-        detail=f"{refused} requests are longer than max_model_len {limit}" if is_refusing else "",
+        detail=simulation.warnings[-1] if is_refusing else "",
         instability=_instability(simulation),
         timing=_weakest_source(simulation),
         warnings=simulation.warnings,

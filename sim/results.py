@@ -47,10 +47,10 @@ class RunResult:
     router, where it had arrived at ``arrived_s``. ``cached_tokens`` counts prompt tokens found in
     the prefix cache when the request was first scheduled; what a preempted request finds again is
     not in it. ``frontend_s`` is what API servers added to the time to the first token: before the
-    request arrived, and between the engine and the client, who is
-    where first tokens and finishes are timed. ``drafting`` is how the engines speculated, None
-    where they did not, and ``scaling`` what became of replicas that came and went; attempts that
-    failed are part of the time until ``routed_s``.
+    request arrived, and between the engine and the client, who is where first tokens and finishes
+    are timed. ``drafting`` is how the engines speculated, None where they did not,
+    and ``scaling`` what became of replicas that came and went; attempts that failed are part of the
+    time until ``routed_s``.
     """
 
     workload: Workload

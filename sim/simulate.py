@@ -82,7 +82,7 @@ def simulate(
         spec = replace(spec, scaling=scaling)
         warnings += notes
     result = run_cluster(spec, workload, seed)
-    warnings += _refusals(result, engine.args.max_model_len)
+    warnings += _refusals(result, _limit(engine, spec))
     return Simulation(
         deployment=deployment,
         engine=engine,
@@ -93,10 +93,10 @@ def simulate(
     )
 
 
-def _refusals(result: RunResult, max_model_len: int | None) -> tuple[str, ...]:
+def _refusals(result: RunResult, limit: str) -> tuple[str, ...]:
     """Returns a sentence for each reason why requests were not served."""
     words = {
-        Refusal.TOO_LONG: f"longer than max_model_len {max_model_len:,} were refused",
+        Refusal.TOO_LONG: f"longer than {limit} were refused",
         Refusal.QUEUE_DEPTH: "were shed: all replicas had as many requests as they may",
         Refusal.KV_USE: "were shed: all replicas held as many KV blocks as they may",
         Refusal.ROUTER_QUEUE: "were shed: as many as may wait at a router did",
@@ -154,12 +154,16 @@ def cluster_spec(
         long_prefill_token_threshold=args.long_prefill_token_threshold,
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
-        block_size=args.block_size,
-        enable_prefix_caching=args.enable_prefix_caching,
-        enable_chunked_prefill=args.enable_chunked_prefill,
+        block_size=engine.block_size,
+        enable_prefix_caching=bool(args.enable_prefix_caching),
+        enable_chunked_prefill=bool(args.enable_chunked_prefill),
         enable_mixed_chunk=args.enable_mixed_chunk,
         schedule_conservativeness=conservativeness
         * (rules.conservativeness_factor if lockstep else 1.0),
+        # Neither lock step nor drafts are modelled ahead of the step in progress.
+        async_scheduling=engine.backend.asynchronous_scheduling
+        and not lockstep
+        and engine.speculation is None,
         drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
@@ -169,6 +173,7 @@ def cluster_spec(
         # One of vLLM's blocks is its null block, which no request gets.
         num_blocks=memory.num_gpu_blocks - (backend == "vllm"),
         max_model_len=args.max_model_len,
+        max_prompt_tokens=_longest_prompt(limits),
         replicas=deployment.replicas,
         routing=router_options(deployment),
         frontend_s=engine.backend.frontend_s,
@@ -183,6 +188,23 @@ def router_options(deployment: Deployment) -> RouterOptions:
     """Returns the part of a deployment that is about routing."""
     names = [field.name for field in fields(RouterOptions)]
     return RouterOptions(**{name: getattr(deployment, name) for name in names})
+
+
+def _longest_prompt(limits: EngineLimits) -> int | None:
+    """Returns the longest prompt that TensorRT-LLM takes where it may not split one."""
+    splits = limits.scheduler != "trtllm" or limits.enable_chunked_prefill
+    return None if splits else limits.max_num_batched_tokens
+
+
+def _limit(engine: ResolvedEngine, spec: ClusterSpec) -> str:
+    """Returns in words what limits requests."""
+    limit = f"max_model_len {engine.args.max_model_len:,}"
+    if spec.max_prompt_tokens is None:
+        return limit
+    return (
+        f"{limit}, or with prompts longer than max_num_batched_tokens "
+        f"{spec.max_prompt_tokens:,} (enable_chunked_prefill is off),"
+    )
 
 
 def _frontend(engine: ResolvedEngine) -> Frontend:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -164,23 +165,32 @@ def _run_of(row: Row) -> tuple[inferencex.Run, list[str]]:
         model=row["model"],
         weights=weights,
         gpu=get_gpu(row["gpu"]).key,
-        tp=_parallel(row),
+        tp=_layout(row)[0],
         isl=int(row["isl"]),
         osl=int(row["osl"]),
         concurrency=int(float(row["concurrency"])),
     ), assumed
 
 
-def _parallel(row: Row) -> int:
-    """Returns the tensor-parallel size; raises Unusable for layouts that are not simulated."""
-    tp, ep, dp = (int(float(row[k] or 1)) or 1 for k in ("tp", "ep", "attention_dp"))
-    if dp > 1:
-        raise Unusable("attention in data parallel is not simulated yet")
+def _layout(row: Row) -> tuple[int, int]:
+    """Returns the GPUs of a replica and how many ranks share its attention between them.
+
+    TensorRT-LLM's recipes make every GPU a rank; where the source holds the square of their number
+    (64 ranks on 8 GPUs), its root is meant. vLLM's rows with ranks are runs of tensor and expert
+    parallelism over the same GPUs: so say the configurations, and the same runs stand in other rows
+    without ranks. Raises Unusable for layouts that are not simulated.
+    """
+    tp, ep, ranks = (int(float(row[k] or 1)) or 1 for k in ("tp", "ep", "attention_dp"))
     if tp > MAX_TP:
         raise Unusable(f"more than {MAX_TP} GPUs in one tensor-parallel group: layout not stated")
+    if ranks > 1 and BACKENDS[row["backend"]] == "vllm":
+        return tp, 1
+    if ranks > 1:
+        ranks = math.isqrt(ranks) if ranks > MAX_TP or ranks == tp * tp else ranks
+        return ranks, ranks
     if ep not in (1, tp):
         raise Unusable("experts split both ways are not simulated")
-    return tp
+    return tp, 1
 
 
 def _deployment(
@@ -190,12 +200,14 @@ def _deployment(
     if model is None:
         raise Unusable(f"no architecture of {row['model']} in {run.weights}")
     version, guesses = _version(row, run)
+    gpus, ranks = _layout(row)
     deployment = Deployment(
         model=model,
         gpu=run.gpu,
         backend=run.backend,
         backend_version=version,
-        tensor_parallel_size=run.tp,
+        tensor_parallel_size=gpus // ranks,
+        data_parallel_size=ranks,
         enable_expert_parallel=float(row["ep"] or 1) > 1,
         max_model_len=run.isl + run.osl + 256,
         **{"enable_prefix_caching": False, **(recipe.flags if recipe else {})},

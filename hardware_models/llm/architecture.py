@@ -109,10 +109,10 @@ class LlmArchitecture:
     """Parameters outside the decoder (vision tower, projector, multi-token-prediction heads)."""
     is_multimodal: bool = False
     """Whether images or sound come in: their encoder and its cache then take memory too."""
-    mtp_layers: int = 0
-    """Layers of the checkpoint that predict a further token; no part of ``layers``."""
     parallel_blocks: bool = False
     """Whether attention and MLP read the same input: their sum is reduced over GPUs once."""
+    mtp_layers: int = 0
+    """Layers of the checkpoint that predict a further token; no part of ``layers``."""
     attention_output_gate: bool = False
     """Whether the query projection is twice as wide, its second half gating the output."""
     rotary_positions: int | None = None

@@ -97,7 +97,7 @@ def kv_layout(engine: ResolvedEngine, stage: Stage) -> KvLayout:
         if group.mixer != "none":
             kind = _kind(group)
             kinds[kind] = kinds.get(kind, 0) + count
-    block_size = engine.args.block_size
+    block_size = engine.block_size
     if any(is_state for _, is_state in kinds):
         block_size = _state_block_size(engine, per_token, block_size)
     return KvLayout(groups=_groups(kinds), block_size=block_size, page_bytes=per_token * block_size)

@@ -17,6 +17,7 @@ from dynosim.hardware_models.timing.prefill_curve import PrefillCurve, pairs
 from dynosim.hardware_models.timing.shapes import AttentionShape
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable
 from dynosim.hardware_models.timing.transfer import carried
+from dynosim.hardware_models.timing.weight_format import UNQUANTISED
 
 PREFERRED_ATTENTION_DTYPE = {"trtllm": "fp8"}
 """Compute dtype with an fp8 cache, where a backend does not compute in bfloat16 by default."""
@@ -57,7 +58,7 @@ def _gqa_kernel(
     table: OpTable, backend: str, kv_dtype: str, head_dim: int, window: int | None
 ) -> tuple[OpTable, FloatArray, int, int | None]:
     """Returns rows of one kernel, their (KV heads, heads), head dimension and window."""
-    rows = table.select(kv_cache_dtype=kv_dtype)
+    rows = of_cache(table, kv_dtype)
     rows = _attention_dtype(rows, "attn_dtype", kv_dtype, backend)
     rows, found_dim, found_window = _head_dim_and_window(rows, head_dim, window)
     return rows, rows.distinct("num_key_value_heads", "num_heads"), found_dim, found_window
@@ -134,6 +135,17 @@ def _prefill_roof(tokens: FloatArray, shape: AttentionShape, gpu: Gpu, compute: 
     seen = np.array([pairs(t, 0, shape.window) for t in tokens.tolist()])
     arithmetic = shape.prefill_flop_per_pair / roofline.peak_flop_s(gpu, compute) * seen
     return np.maximum(arithmetic, tokens * shape.kv_bytes_per_token / gpu.hbm_bandwidth_bytes_s)
+
+
+def of_cache(table: OpTable, kv_dtype: str) -> OpTable:
+    """Returns the rows of a cache in ``kv_dtype``; :class:`MissingTable` where there are none.
+
+    For an unquantised cache, in the first of :data:`UNQUANTISED` that was measured.
+    """
+    measured = [str(dtype) for dtype in table.axis("kv_cache_dtype")]
+    alike = UNQUANTISED if kv_dtype in UNQUANTISED else (kv_dtype,)
+    found = next((dtype for dtype in alike if dtype in measured), kv_dtype)
+    return table.select(kv_cache_dtype=found)
 
 
 def _attention_dtype(rows: OpTable, key: str, kv_dtype: str, backend: str) -> OpTable:

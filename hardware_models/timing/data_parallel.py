@@ -57,6 +57,7 @@ class DataParallelTimer:
         "_host_per_sequence_s",
         "_host_s",
         "_joint_s",
+        "_least_s",
         "_padded",
         "_padded_decodes",
         "_padded_steps",
@@ -72,7 +73,7 @@ class DataParallelTimer:
     def __init__(
         self,
         priced: PricedEngine,
-        graphs: Graphs,
+        graphs: tuple[Graphs, Graphs],
         *,
         ranks: int,
         eager: bool = False,
@@ -86,12 +87,14 @@ class DataParallelTimer:
         self.own = _attention_and_head(priced)
         self._token_s: list[float] = priced.token_s.tolist()
         self._joint_s = priced.joint_s
-        known = bool(graphs.sizes) or eager
-        self._padded_decodes = graphs.largest if known else len(priced.token_s) - 1
-        self._padded_steps = graphs.largest if graphs.any_step else 0
-        sizes = graphs.run_tokens if known else np.arange
+        decode, mixed = graphs
+        known = bool(decode.sizes) or eager
+        self._padded_decodes = decode.largest if known else len(priced.token_s) - 1
+        self._padded_steps = mixed.largest
+        sizes = decode.run_tokens if known else np.arange
         self._padded: list[int] = sizes(self._padded_decodes + 1).tolist()
-        self._eager_s = graphs.launch_s
+        self._least_s: list[float] = decode.least_s(self._padded_decodes + 1).tolist()
+        self._eager_s = decode.launch_s
         self._host_s = host_step_s
         self._host_per_sequence_s = host_per_sequence_s
         self._asynchronous = asynchronous
@@ -130,7 +133,7 @@ class DataParallelTimer:
         steps = min(rank.steps for rank in busy) if decodes_only else 1
         own_s, growth_s, steps = slowest(lines, steps)
         host_s = self._host_s + self._host_per_sequence_s * max(r.num_logits for r in busy)
-        least, after = self._eager_s if most > largest else 0.0, host_s
+        least, after = self._eager_s if most > largest else self._least_s[most], host_s
         if self._asynchronous:
             least, after = max(least, host_s), 0.0
         gpu_s = own_s + float(self._joint_s[tokens])
@@ -154,5 +157,5 @@ def slowest(lines: Sequence[tuple[float, float]], steps: int) -> tuple[float, fl
 def _attention_and_head(priced: PricedEngine) -> StepTimer:
     nothing = np.zeros_like(priced.token_s)
     alone = replace(priced, token_s=nothing, joint_s=None)
-    no_graphs = Graphs((), False, 0.0)
+    no_graphs = Graphs((), 0.0), Graphs((), 0.0)
     return StepTimer(alone, no_graphs, host_step_s=0.0, host_per_sequence_s=0.0, asynchronous=True)

@@ -11,12 +11,11 @@ tokens with each other (:mod:`.exchange`), and what they do together counts the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.exchange import Exchange, exchange_of
-from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
+from dynosim.hardware_models.timing.shapes import AttentionShape, KvDtype, MoeBlock
 
 ACTIVATION_BYTES = 2.0
 NORM_PASSES = 4
@@ -149,13 +148,14 @@ def _split(
     return own, [*shared, exchange_of(engine, group)]
 
 
-def kv_dtype(engine: ResolvedEngine) -> Literal["bfloat16", "fp8"]:
-    """Returns the dtype that attention reads; int8 caches move and compute like fp8 ones."""
-    asked = engine.args.kv_cache_dtype
+def kv_dtype(engine: ResolvedEngine) -> KvDtype:
+    """Returns the dtype that attention reads."""
+    asked: str = engine.args.kv_cache_dtype
     if asked == "auto":
-        asked_by_model = engine.model.quantization.kv_cache
-        return "fp8" if asked_by_model.startswith(("fp8", "int8")) else "bfloat16"
-    return "bfloat16" if asked == "bfloat16" else "fp8"
+        asked = engine.model.quantization.kv_cache
+    if asked.startswith("int8"):
+        return "int8"
+    return "fp8" if asked.startswith("fp8") else "bfloat16"
 
 
 def shard(width: int, parts: int) -> int:

@@ -143,8 +143,7 @@ def batch_grid(folder: str, shape: AttentionShape) -> BatchGrid:
 
 
 def _of_shape(table: OpTable, shape: AttentionShape) -> OpTable:
-    rows = table.select(
-        kv_cache_dtype=shape.kv_dtype,
+    rows = attention_table.of_cache(table, shape.kv_dtype).select(
         head_dim=shape.qk_dim,
         window_size=shape.window or 0,
         num_key_value_heads=shape.kv_heads,

@@ -2,7 +2,7 @@
 
 The folder holds ``tables.yaml`` (what was measured: :class:`OwnTables`, one key a field) and one
 ``<family>.csv`` or ``<family>.csv.gz`` an op family, with the key columns of
-:data:`OWN_FAMILY_KEYS` in any order and ``latency_us``. ``docs/own-tables.md`` has an example.
+:data:`OWN_FAMILY_KEYS` in any order and ``latency_us``. ``docs/kernel-tables.md`` has an example.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from dynosim.hardware_models.arrays import AnyArray
 from dynosim.hardware_models.cards import read_yaml
 from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.gpu_file import is_card_file
 from dynosim.hardware_models.gpus import get_gpu
 from dynosim.hardware_models.timing.tables import FAMILY_KEYS, MissingTable, OpTable
 
@@ -59,7 +60,8 @@ _WORDS = ("op", "launch", "distribution", "comm_backend", "phase")
 class OwnTables:
     """What a folder's tables were measured on.
 
-    ``gpu`` is a key of the catalogue; ``source`` says who measured, how and when.
+    ``gpu`` is a key of the catalogue, or that of the card in the folder that the header names;
+    ``source`` says who measured, how and when.
     """
 
     folder: str
@@ -79,7 +81,7 @@ def own_tables(folder: str) -> OwnTables:
     path = Path(folder).resolve()
     header = path / HEADER
     if not header.is_file():
-        raise UserError(f"no {HEADER}", where=str(path), hint="see docs/own-tables.md")
+        raise UserError(f"no {HEADER}", where=str(path), hint="see docs/kernel-tables.md")
     found = read_yaml(header)
     allowed = [f.name for f in fields(OwnTables) if f.name != "folder"]
     for key in found:
@@ -94,7 +96,8 @@ def own_tables(folder: str) -> OwnTables:
             raise unknown_name("op family", family, OWN_FAMILY_KEYS, where=str(file))
     words = {key: str(found[key]) for key in allowed}
     try:
-        gpu = get_gpu(words.pop("gpu")).key
+        named = words.pop("gpu")
+        gpu = get_gpu(str(path / named) if is_card_file(named) else named).key
     except UserError as error:
         raise error.at(str(header)) from None
     return OwnTables(folder=str(path), gpu=gpu, **words)

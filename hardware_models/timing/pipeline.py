@@ -29,7 +29,7 @@ class PipelinedStepTimer(StepTimer):
     def __init__(
         self,
         priced: PricedEngine,
-        graphs: Graphs,
+        graphs: tuple[Graphs, Graphs],
         *,
         stages: int,
         num_layers: int,
@@ -59,7 +59,9 @@ class PipelinedStepTimer(StepTimer):
         self._even = num_layers % stages == 0
 
     @classmethod
-    def of(cls, engine: ResolvedEngine, priced: PricedEngine, graphs: Graphs) -> StepTimer:
+    def of(
+        cls, engine: ResolvedEngine, priced: PricedEngine, graphs: tuple[Graphs, Graphs]
+    ) -> StepTimer:
         """Returns the timer of an engine with several stages."""
         backend = engine.backend
         return cls(

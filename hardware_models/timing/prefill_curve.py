@@ -78,8 +78,8 @@ class PrefillCurve:
 
         The time of the whole length, times the share of (query, key) pairs that belong to the
         chunk; never less than the chunk without its prefix, nor than the roofline. Rises with
-        the chunk; with the prefix too but for dips of up to 11 % below some thousand tokens, where
-        launches dominate and a longer whole costs hardly more.
+        the chunk; with the prefix too but for dips of up to 11 % of launch and chunk below some
+        thousand tokens, where launches dominate and a longer whole costs hardly more.
         """
         whole = chunk_tokens + prefix_tokens
         window = self.window

@@ -32,7 +32,7 @@ from dynosim.hardware_models.timing.ops import (
 )
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
 from dynosim.hardware_models.timing.shapes import AttentionShape
-from dynosim.hardware_models.timing.source import OpSource
+from dynosim.hardware_models.timing.source import OpSource, Provenance
 from dynosim.hardware_models.timing.tables import MissingTable
 from dynosim.hardware_models.timing.weight_format import executed_format
 
@@ -238,6 +238,11 @@ def _one(
 ) -> tuple[tuple[TokenOp, ...], PrefillCurve, DecodeGrid, list[OpSource]]:
     """Returns the projections still to price, the curve, the grid and where they come from."""
     source = timing_source(gpu, backend)
+    if op.shape.kv_dtype == "int8":
+        prefill = source.prefill_attention(replace(op.shape, kv_dtype="bfloat16"))
+        decode = source.decode_attention(replace(op.shape, kv_dtype="fp8"))
+        named = [_stands_in(prefill.source, "16-bit"), _stands_in(decode.source, "fp8")]
+        return op.block, prefill.value, decode.value, named
     if op.block:
         try:
             whole = source.mla_block(op.shape, op.block[0].dtype)
@@ -246,6 +251,18 @@ def _one(
             pass
     prefill, decode = source.prefill_attention(op.shape), source.decode_attention(op.shape)
     return op.block, prefill.value, decode.value, [prefill.source, decode.source]
+
+
+def _stands_in(source: OpSource, cache: str) -> OpSource:
+    """Returns the source of attention over another cache that stands in for one of int8.
+
+    No int8 cache was measured. Kernels dequantise it on the fly (TensorRT-LLM, "Numerical
+    Precision", 2026-02): a prompt then computes as with 16 bits, and decode, which waits for
+    memory, reads as many bytes as with fp8. The conversion itself is not added.
+    """
+    kind: Provenance = "transferred" if source.source == "measured" else source.source
+    detail = f"{source.detail}; over a {cache} cache in place of int8"
+    return OpSource(source.name, kind, detail)
 
 
 def _floored_curve(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+KvDtype = Literal["bfloat16", "fp8", "int8"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionShape:
@@ -20,7 +22,7 @@ class AttentionShape:
     kv_heads: int
     qk_dim: int
     v_dim: int
-    kv_dtype: Literal["bfloat16", "fp8"] = "bfloat16"
+    kv_dtype: KvDtype = "bfloat16"
     window: int | None = None
     kind: Literal["gqa", "mla"] = "gqa"
     latent_dim: int = 0
@@ -29,7 +31,7 @@ class AttentionShape:
     @property
     def kv_element_bytes(self) -> float:
         """Bytes of one cached element."""
-        return 1.0 if self.kv_dtype == "fp8" else 2.0
+        return 2.0 if self.kv_dtype == "bfloat16" else 1.0
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -52,8 +54,8 @@ class AttentionShape:
 
     @property
     def compute(self) -> str:
-        """The fastest rate a kernel may use: that of the cache's dtype."""
-        return self.kv_dtype
+        """The fastest rate a kernel may use: that of the cache's dtype; int8 is dequantised."""
+        return "bfloat16" if self.kv_dtype == "int8" else self.kv_dtype
 
     @property
     def label(self) -> str:

@@ -63,7 +63,7 @@ class SpeculativeStepTimer(StepTimer):
     def __init__(
         self,
         priced: PricedEngine,
-        graphs: Graphs,
+        graphs: tuple[Graphs, Graphs],
         *,
         drafts: int,
         rows: DecodeRows,
@@ -91,6 +91,7 @@ class SpeculativeStepTimer(StepTimer):
         if draft is None:
             self._lookup_s = figure("ngram_host_per_sequence_s")
         else:
+            self._launch_s += sum(n * curve.launch_s for n, curve in draft.attention.prefill)
             self.sources = tuple(dict.fromkeys((*self.sources, *draft.sources)))
         waits = OpSource(
             "verification", "transferred", "CPU time around one on vLLM 0.8 to 0.11, H100"
@@ -98,14 +99,16 @@ class SpeculativeStepTimer(StepTimer):
         self.sources = (*self.sources, waits)
 
     @classmethod
-    def of(cls, engine: ResolvedEngine, priced: PricedEngine, graphs: Graphs) -> StepTimer:
+    def of(
+        cls, engine: ResolvedEngine, priced: PricedEngine, graphs: tuple[Graphs, Graphs]
+    ) -> StepTimer:
         """Returns the timer of an engine that speculates."""
         speculation, backend = engine.speculation, engine.backend
         assert speculation is not None, "the engine does not speculate"
         queries, gpu = speculation.query_tokens, engine.gpu
         draft = draft_rows = None
         if speculation.draft is not None:
-            draft = price_draft(engine, graphs)
+            draft = price_draft(engine, graphs[0])
             drafting = ResolvedEngine(
                 args=engine.args, model=speculation.draft, gpu=gpu, backend=backend
             )
@@ -142,9 +145,10 @@ class SpeculativeStepTimer(StepTimer):
         verified = num_decode * (self._drafts + 1)
         sequences = num_logits - verified + num_decode
         if verified == new_tokens:
-            gpu, largest = self._decode_token_s[new_tokens], self._graph_decodes
+            gpu, least = self._decode_token_s[new_tokens], self._decode_least_s[new_tokens]
         else:
-            gpu, largest = self._token_s[new_tokens], self._graph_tokens
+            gpu, least = self._token_s[new_tokens], self._least_s[new_tokens]
+            prefill_attention_s += self._launch_s
         gpu += self._logit_s[num_logits] + self._draft_s(new_tokens, sequences)
         gpu += prefill_attention_s
         if num_decode:
@@ -153,8 +157,8 @@ class SpeculativeStepTimer(StepTimer):
                 prefill_attention_s, prompts, num_decode, context_tokens
             )
             gpu += self._verified_s(num_decode)
-        if gpu < self._eager_s and new_tokens > largest:
-            gpu = self._eager_s
+        if gpu < least:
+            gpu = least
         host = self._host_for(sequences, num_decode)
         if self._asynchronous:
             return gpu if gpu > host else host
@@ -197,8 +201,7 @@ class SpeculativeStepTimer(StepTimer):
 
     def _bounds(self, num_decode: int) -> tuple[float, float]:
         """Returns the least seconds of a decode-only step, and those that come after the GPU's."""
-        tokens = num_decode * (self._drafts + 1)
-        least = self._eager_s if tokens > self._graph_decodes else 0.0
+        least = self._decode_least_s[num_decode * (self._drafts + 1)]
         host = self._host_for(num_decode, num_decode)
         return (max(least, host), 0.0) if self._asynchronous else (least, host)
 

@@ -17,7 +17,7 @@ from dynosim.hardware_models.timing.source import OpSource
 class StepTimer:
     """Times the steps of one engine replica (all its GPUs work on each step together).
 
-    step = max(host, GPU) where the backend schedules asynchronously, else host + GPU;
+    step = max(host, GPU) with asynchronous scheduling, else host + GPU;
     host = ``host_step_s`` + ``host_per_sequence_s`` x sequences that sample;
     GPU = ops over new tokens + prefill attention + decode attention + head over logits.
 
@@ -25,7 +25,8 @@ class StepTimer:
     one kernel runs both, else they are added; a step of both takes ``mixed_step_factor`` as long.
 
     Ops over new tokens run at the size of the captured CUDA graph that the step is padded to; a
-    step beyond the largest graph takes at least the CPU's time to launch it kernel by kernel.
+    step that replays none takes at least the CPU's time to launch it kernel by kernel. ``graphs``
+    are those of decode-only steps and those of steps with prefill.
 
     Pipeline stages are timed by :class:`~.pipeline.PipelinedStepTimer`.
 
@@ -35,13 +36,12 @@ class StepTimer:
     __slots__ = (
         "_asynchronous",
         "_curves",
+        "_decode_least_s",
         "_decode_token_s",
-        "_eager_s",
-        "_graph_decodes",
-        "_graph_tokens",
         "_host_per_sequence_s",
         "_host_s",
         "_launch_s",
+        "_least_s",
         "_logit_s",
         "_mixed_factor",
         "_rows",
@@ -62,7 +62,7 @@ class StepTimer:
     def __init__(
         self,
         priced: PricedEngine,
-        graphs: Graphs,
+        graphs: tuple[Graphs, Graphs],
         *,
         host_step_s: float,
         host_per_sequence_s: float,
@@ -71,12 +71,12 @@ class StepTimer:
     ) -> None:
         self.sources = priced.sources
         self.uneven_s = priced.uneven_s
-        padded = priced.token_s[graphs.run_tokens(len(priced.token_s))].tolist()
-        self._decode_token_s: list[float] = padded
-        self._token_s: list[float] = padded if graphs.any_step else priced.token_s.tolist()
-        self._graph_decodes = graphs.largest
-        self._graph_tokens = graphs.largest if graphs.any_step else 0
-        self._eager_s = graphs.launch_s
+        decode, mixed = graphs
+        length = len(priced.token_s)
+        self._decode_token_s: list[float] = priced.token_s[decode.run_tokens(length)].tolist()
+        self._token_s: list[float] = priced.token_s[mixed.run_tokens(length)].tolist()
+        self._decode_least_s: list[float] = decode.least_s(length).tolist()
+        self._least_s: list[float] = mixed.least_s(length).tolist()
         self._logit_s: list[float] = priced.logit_s.tolist()
         self._rows = priced.attention.decode
         self._tiles = priced.attention.tiles
@@ -142,9 +142,9 @@ class StepTimer:
         IndexError beyond the compiled token budget plus sequences.
         """
         if num_decode == new_tokens:
-            gpu, largest = self._decode_token_s[new_tokens], self._graph_decodes
+            gpu, least = self._decode_token_s[new_tokens], self._decode_least_s[new_tokens]
         else:
-            gpu, largest = self._token_s[new_tokens], self._graph_tokens
+            gpu, least = self._token_s[new_tokens], self._least_s[new_tokens]
             prefill_attention_s += self._launch_s
         gpu += self._logit_s[num_logits]
         if num_decode:
@@ -163,8 +163,8 @@ class StepTimer:
                 gpu += decode_s
         else:
             gpu += prefill_attention_s
-        if gpu < self._eager_s and new_tokens > largest:
-            gpu = self._eager_s
+        if gpu < least:
+            gpu = least
         host = self._host_s + self._host_per_sequence_s * num_logits
         if self._asynchronous:
             return gpu if gpu > host else host
@@ -214,7 +214,7 @@ class StepTimer:
         gpu = self._decode_token_s[num_decode] + self._logit_s[num_decode]
         gpu += seconds[i] + slope * (context_tokens - knots[i])
         host = self._host_s + self._host_per_sequence_s * num_decode
-        least = self._eager_s if num_decode > self._graph_decodes else 0.0
+        least = self._decode_least_s[num_decode]
         after = host
         if self._asynchronous:
             least, after = max(least, host), 0.0

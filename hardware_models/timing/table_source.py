@@ -54,7 +54,7 @@ class TableSource:
     def gemm_s(self, m: FloatArray, n: int, k: int, dtype: str) -> Priced[FloatArray]:
         form, near = self._forms(dtype)
         on = self.measured_on
-        rows, sites = _first_dtype(on, self.backend, near)
+        rows, sites = _first_dtype(self._folder, on, self.backend, near)
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
         if on != self.gpu:
             seconds = carried(
@@ -169,20 +169,22 @@ class TableSource:
 
 @lru_cache(maxsize=256)
 def _gemm_sites(
-    gpu: Gpu, backend: str, dtype: str, weight_bytes: float
+    folder: str, gpu: Gpu, backend: str, dtype: str, weight_bytes: float
 ) -> tuple[OpTable, GemmSites]:
-    rows = load_table(gpu.tables or gpu.key, backend, "gemm").select(gemm_dtype=dtype)
+    rows = load_table(folder, backend, "gemm").select(gemm_dtype=dtype)
     sites = GemmSites.of(rows)
     if gpu.l2_cache_bytes is not None:
         sites = sites.cold(weight_bytes, gpu.l2_cache_bytes, gpu.hbm_bandwidth_bytes_s)
     return rows, sites
 
 
-def _first_dtype(gpu: Gpu, backend: str, form: WeightFormat) -> tuple[OpTable, GemmSites]:
+def _first_dtype(
+    folder: str, gpu: Gpu, backend: str, form: WeightFormat
+) -> tuple[OpTable, GemmSites]:
     reasons: list[str] = []
     for dtype in form.gemm_tables:
         try:
-            return _gemm_sites(gpu, backend, dtype, form.weight_bytes)
+            return _gemm_sites(folder, gpu, backend, dtype, form.weight_bytes)
         except MissingTable as reason:
             reasons.append(str(reason))
     raise MissingTable("; ".join(reasons) or f"{gpu.key} {backend}: no kernel of that format")

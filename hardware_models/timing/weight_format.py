@@ -43,12 +43,17 @@ def _format(
     return WeightFormat(name, weight_bytes, activation_bytes, compute, gemm, moe)
 
 
+UNQUANTISED = ("bfloat16", "float16", "float32")
+"""Dtypes in which a model's weights may be computed as they are; tables in the first that there is
+stand for all."""
+
 # Scales: one 4-byte scale per 128 x 128 block (fp8_block), one byte per 16 (nvfp4) or per 32
 # (mxfp4) elements, 2-byte scale and half-byte zero point per group of 128 (int4).
 FORMATS: dict[str, WeightFormat] = {
     f.name: f
     for f in (
-        _format("bfloat16", 2.0, 2.0, "bfloat16"),
+        # Only a CPU's tables have others: its engines serve unquantised models in 32 bits.
+        _format("bfloat16", 2.0, 2.0, "bfloat16", UNQUANTISED, ("bfloat16",)),
         _format("fp8", 1.0, 1.0, "fp8"),
         _format("fp8_block", 1.0 + 4 / 16384, 1.0, "fp8"),
         _format("int8", 1.0, 1.0, "int8", ("sq", "int8")),

@@ -31,7 +31,7 @@ class Unseen:
         """Raises AssertionError: there is no telling before the run."""
         raise AssertionError("a router that is blind looked at a replica")
 
-    prefill_tokens = decode_blocks = waiting = outstanding
+    prefilling = prefill_tokens = decode_blocks = waiting = outstanding
 
     @property
     def kv_use(self) -> float:
@@ -76,10 +76,10 @@ def serve(
     for arrival_s, seq in arrivals:
         if end_s < arrival_s:
             end_s = engine.run_until(end_s, arrival_s, on_finish)
-        engine.waiting.append(seq)
-        if end_s == math.inf:
+        sooner_s = engine.enqueue(seq, arrival_s)
+        if sooner_s is not None:
+            end_s = sooner_s
+        elif end_s == math.inf:
             end_s = arrival_s
-        elif engine.is_interruptible:
-            end_s = engine.boundary_after(arrival_s)
     if end_s < math.inf:
         engine.run_until(end_s, math.inf, on_finish)

@@ -27,8 +27,10 @@ from dynosim.sim.workload.columns import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """Equal replicas behind one router; no request longer than ``max_model_len`` is accepted.
+    """Equal replicas behind one router.
 
+    No request longer than ``max_model_len`` is accepted, and no prompt that may have to be computed
+    at once and is longer than ``max_prompt_tokens``.
     ``num_blocks`` are the KV blocks that requests can hold (of vLLM's ``num_gpu_blocks`` one is its
     null block). ``frontend_s`` passes between the client's send and the engine's queue, besides
     what the ``frontend``'s processors take.
@@ -43,6 +45,7 @@ class ClusterSpec:
     limits: EngineLimits
     num_blocks: int
     max_model_len: int
+    max_prompt_tokens: int | None = None
     replicas: int = 1
     routing: RouterOptions = ROUND_ROBIN
     frontend_s: float = 0.0
@@ -116,17 +119,15 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     if inputs.index is not None:
         inputs.index.follow([engine.kv for engine in engines], size)
     replicas: Sequence[Replica] = groups or engines
-    fitting = accepted(workload, spec.max_model_len, spec.num_blocks, limits.block_size)
+    fitting = accepted(
+        workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
+    )
     recorder = Recorder(workload)
     if workload.max_concurrency is None:
         recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
-    # Where nothing that an engine does can reach another, each runs through its own requests.
+    own = [group.engines for group in groups] or [[engine] for engine in engines]
     scaling_log = None
-    if spec.scaling is None and workload.max_concurrency is None and routing.is_blind:
-        from dynosim.sim.cluster.apart import run_apart
-
-        run_apart(replicas, Rotation(routing.routers), requests, fitting, recorder)
-    else:
+    if spec.scaling is not None or workload.max_concurrency is not None or routing.is_live:
         from dynosim.sim.cluster.together import Together
 
         def log_of(index: int) -> StepLog:
@@ -135,7 +136,6 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
             return (group.engine_of(index) if group else engines[number]).log
 
         live = LiveFrontend(spec.frontend, spec.frontend_s, len(engines), log_of)
-        own = [group.engines for group in groups] or [[engine] for engine in engines]
         parts = (replicas, own, routing, requests, recorder, live)
         if spec.scaling is None:
             Together(*parts).run(fitting)
@@ -145,6 +145,15 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
             elastic = Elastic(*parts, spec.scaling, seed, throttles)
             elastic.run(fitting)
             scaling_log = elastic.log()
+    elif not routing.is_blind:
+        from dynosim.sim.cluster.abreast import Abreast
+
+        Abreast(replicas, own, routing, requests, recorder).run(fitting)
+    else:
+        # Nothing that an engine does can reach another: each runs through its own requests.
+        from dynosim.sim.cluster.apart import run_apart
+
+        run_apart(replicas, Rotation(routing.routers), requests, fitting, recorder)
     group_of = list(recorder.replica) if groups else []
     for number, group in enumerate(groups):
         for index, rank in group.waiting.rank_of.items():

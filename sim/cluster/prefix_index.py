@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dynosim.sim.cluster.prompts import Prompts
 from dynosim.sim.engine.schedulers.base import BlockPool
 
+Tell = Callable[[list[int], int, int], None]
+"""Tells that ``units[start:stop]`` entered or left a cache."""
+
 
 class PrefixIndex:
     """Follows all replicas' caches by their events, which arrive ``lag_s`` after they happened.
@@ -24,41 +27,25 @@ class PrefixIndex:
         self._clock: Callable[[], float] | None = None
         self._holders: dict[int, int] = {}
         self._num_caches = self._num_replicas = 0
-        # Events on their way, oldest first: when they arrive, cache, whether stored, units.
-        self._underway: deque[tuple[float, int, bool, list[int], int, int]] = deque()
+        # Events on their way, oldest first: when they arrive, and what they then tell.
+        self._underway: deque[tuple[float, Tell, list[int], int, int]] = deque()
         self._last: tuple[int, Sequence[int]] = (-1, ())
 
     def follow(self, caches: Sequence[BlockPool], num_replicas: int) -> None:
         """Begins to watch caches, equally many a replica, those of one side by side."""
         self._num_caches, self._num_replicas = len(caches), num_replicas
         for number, cache in enumerate(caches):
-            cache.watcher = CacheFeed(self, 1 << number)
+            feed = CacheFeed(self._holders, 1 << number)
+            cache.watcher = LateFeed(feed, self._post) if self._lag_s else feed
+
+    def _post(self, tell: Tell, units: list[int], start: int, stop: int) -> None:
+        """Lets an event arrive when the lag has passed."""
+        assert self._clock is not None, "a lag without a clock"
+        self._underway.append((self._clock() + self._lag_s, tell, units, start, stop))
 
     def tick_by(self, clock: Callable[[], float]) -> None:
         """Sets what tells the time in seconds; a lag needs one."""
         self._clock = clock
-
-    def note(self, bit: int, is_stored: bool, units: list[int], start: int, stop: int) -> None:
-        """Takes in an event of the cache with this bit, now or when the lag has passed."""
-        if self._lag_s:
-            assert self._clock is not None, "a lag without a clock"
-            due_s = self._clock() + self._lag_s
-            self._underway.append((due_s, bit, is_stored, units, start, stop))
-        else:
-            self._apply(bit, is_stored, units, start, stop)
-
-    def _apply(self, bit: int, is_stored: bool, units: list[int], start: int, stop: int) -> None:
-        holders = self._holders
-        if is_stored:
-            for unit in units[start:stop]:
-                holders[unit] = holders.get(unit, 0) | bit
-            return
-        for unit in units[start:stop]:
-            others = holders[unit] & ~bit
-            if others:
-                holders[unit] = others
-            else:
-                del holders[unit]
 
     def overlaps(self, request: int) -> Sequence[int]:
         """Returns how many leading units of the prompt each replica has cached, as known now."""
@@ -77,7 +64,8 @@ class PrefixIndex:
         now_s = self._clock()
         underway = self._underway
         while underway and underway[0][0] <= now_s:
-            self._apply(*underway.popleft()[1:])
+            _, tell, units, start, stop = underway.popleft()
+            tell(units, start, stop)
 
     def _overlaps(self, units: list[int]) -> list[int]:
         found = [0] * self._num_caches
@@ -110,18 +98,44 @@ class PrefixIndex:
 
 
 class CacheFeed:
-    """The events of one cache on their way to the index."""
+    """Writes the events of one cache into the index as they happen."""
 
-    __slots__ = ("_bit", "_index")
+    __slots__ = ("_bit", "_holders")
 
-    def __init__(self, index: PrefixIndex, bit: int) -> None:
-        self._index = index
+    def __init__(self, holders: dict[int, int], bit: int) -> None:
+        self._holders = holders
         self._bit = bit
 
     def stored(self, units: list[int], start: int, stop: int) -> None:
-        """Tells that ``units[start:stop]`` can be found."""
-        self._index.note(self._bit, True, units, start, stop)
+        """Notes that ``units[start:stop]`` can be found."""
+        holders, bit = self._holders, self._bit
+        for unit in units[start:stop]:
+            holders[unit] = holders.get(unit, 0) | bit
 
     def evicted(self, units: list[int], start: int, stop: int) -> None:
-        """Tells that ``units[start:stop]`` can be found no longer."""
-        self._index.note(self._bit, False, units, start, stop)
+        """Notes that ``units[start:stop]`` can be found no longer."""
+        holders, bit = self._holders, self._bit
+        for unit in units[start:stop]:
+            others = holders[unit] ^ bit
+            if others:
+                holders[unit] = others
+            else:
+                del holders[unit]
+
+
+class LateFeed:
+    """Sends the events of one cache on their way to the index."""
+
+    __slots__ = ("_feed", "_post")
+
+    def __init__(self, feed: CacheFeed, post: Callable[[Tell, list[int], int, int], None]) -> None:
+        self._feed = feed
+        self._post = post
+
+    def stored(self, units: list[int], start: int, stop: int) -> None:
+        """Tells, later, that ``units[start:stop]`` can be found."""
+        self._post(self._feed.stored, units, start, stop)
+
+    def evicted(self, units: list[int], start: int, stop: int) -> None:
+        """Tells, later, that ``units[start:stop]`` can be found no longer."""
+        self._post(self._feed.evicted, units, start, stop)

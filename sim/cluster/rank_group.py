@@ -74,7 +74,7 @@ class RankGroup:
         blocks_per_unit: int,
         balancer: Balancer,
     ) -> None:
-        limits = replace(limits, leaps_chunks=False)
+        limits = replace(limits, leaps_chunks=False, async_scheduling=False)
         self._ranks = [
             Rank(timer.own, limits, num_blocks, blocks_per_unit) for _ in range(timer.ranks)
         ]
@@ -87,6 +87,11 @@ class RankGroup:
     def engines(self) -> list[Engine]:
         """The engine of every rank."""
         return [rank.engine for rank in self._ranks]
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived at any rank and not entered."""
+        return len(self.waiting)
 
     def engine_of(self, request: int) -> Engine:
         """Returns the engine of the rank that a request went to."""
@@ -122,9 +127,9 @@ class RankGroup:
         """Lets go, between two runs, of a request that nobody wants any more."""
         return any(rank.abort(seq) for rank in self._ranks)
 
-    def void(self, seq: Sequence) -> bool:
+    def void(self, seq: Sequence) -> None:
         """Makes the tokens of a request that has finished count no longer."""
-        return self.engine_of(seq.index).void(seq)
+        self.engine_of(seq.index).void(seq)
 
     def begin(self, now_s: float) -> float | None:
         """Starts the next run at ``now_s``; returns when it ends, None where no rank has work."""
@@ -146,6 +151,11 @@ class RankGroup:
         self.is_interruptible = steps > 1 and can_enter
         return end_s
 
+    def enqueue(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request that arrives; returns the end of the run in progress if that moves."""
+        self.waiting.append(seq)
+        return self.boundary_after(time_s) if self.is_interruptible else None
+
     def boundary_after(self, time_s: float) -> float:
         """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""
         self.is_interruptible = False
@@ -153,3 +163,7 @@ class RankGroup:
         for engine in self._busy:
             end_s = engine.boundary_after(time_s)
         return end_s
+
+    def cut(self, time_s: float) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        return self.boundary_after(time_s)

@@ -22,6 +22,11 @@ class RankSum:
         return sum(rank.outstanding for rank in self._ranks)
 
     @property
+    def prefilling(self) -> int:
+        """Requests of all ranks that have no token yet."""
+        return sum(rank.prefilling for rank in self._ranks)
+
+    @property
     def prefill_tokens(self) -> int:
         """Prompt tokens to compute of all ranks."""
         return sum(rank.prefill_tokens for rank in self._ranks)

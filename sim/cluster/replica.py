@@ -5,27 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from dynosim.sim.engine.schedulers.base import WaitingQueue
 from dynosim.sim.engine.sequence import Sequence
 
 
 class Replica(Protocol):
     """Runs of steps one after the other; :class:`~dynosim.sim.engine.engine.Engine` is one.
 
-    Requests are handed over by appending them to ``waiting``.
+    Requests are handed over to ``enqueue``.
     """
 
     is_interruptible: bool
 
     @property
-    def waiting(self) -> WaitingQueue:
-        """The requests that have not entered."""
+    def num_waiting(self) -> int:
+        """Requests that have arrived and not entered."""
         ...
 
     def run_until(
         self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None], /
     ) -> float:
         """Ends the run that ends now, and those after it that end before ``horizon_s``."""
+        ...
+
+    def enqueue(self, seq: Sequence, time_s: float, /) -> float | None:
+        """Takes a request that arrives; returns the end of the run in progress if that moves."""
+        ...
+
+    def cut(self, time_s: float, /) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
         ...
 
     @property
@@ -44,10 +51,6 @@ class Replica(Protocol):
         """
         ...
 
-    def void(self, seq: Sequence, /) -> bool:
+    def void(self, seq: Sequence, /) -> None:
         """Makes the tokens of a request that has finished count no longer."""
-        ...
-
-    def boundary_after(self, time_s: float, /) -> float:
-        """Cuts the run at the first step boundary at or after ``time_s``; returns that."""
         ...

@@ -22,8 +22,13 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def prefilling(self) -> int:
+        """Those of them that have no token yet."""
+        ...
+
+    @property
     def prefill_tokens(self) -> int:
-        """Prompt tokens to compute of those of them that have no token yet."""
+        """Prompt tokens to compute of those without a token."""
         ...
 
     @property

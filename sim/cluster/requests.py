@@ -26,16 +26,26 @@ class Requests(Prompts):
         return Sequence(index, self._tokens[index], self._outputs[index], units, priority)
 
 
-def accepted(workload: Workload, max_model_len: int, num_blocks: int, block_size: int) -> IntArray:
+def accepted(
+    workload: Workload,
+    max_model_len: int,
+    num_blocks: int,
+    limits: EngineLimits,
+    max_prompt_tokens: int | None = None,
+) -> IntArray:
     """Returns the requests that fit the model's length; the others are refused at once.
 
-    Raises UserError where the whole KV pool is too small for the longest of them.
+    So are those with longer prompts than ``max_prompt_tokens``, what is computed again after a
+    pause included. Raises UserError where the KV pool is too small for the longest of the rest.
     """
     total = workload.input_tokens + workload.output_tokens
     fits = total <= max_model_len
+    if max_prompt_tokens is not None:
+        is_paused = limits.scheduling_policy == "max_utilization"
+        fits &= (total if is_paused else workload.input_tokens) <= max_prompt_tokens
     # The last token is sampled but never stored.
     longest = int(total[fits].max(initial=1)) - 1
-    blocks = -(-longest // block_size)
+    blocks = -(-longest // limits.block_size)
     if blocks > num_blocks:
         raise UserError(
             f"a request of {longest + 1} tokens needs {blocks} KV blocks; "

@@ -35,6 +35,19 @@ class Routing:
         """Whether every choice can be made ahead of the clock."""
         return self.options.admits_all and all(router.is_blind for router in self.routers)
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether requests wait at a router while all replicas are closed."""
+        return self.options.has_thresholds and self.options.router_overload == "wait"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it matters when things happen at replicas, and not only what has until now.
+
+        No engine may run ahead of the clock then.
+        """
+        return self.may_wait or self.options.router_event_lag_s > 0.0
+
 
 class Rotation:
     """The routers as one, each of which gets a request in turn."""

@@ -63,8 +63,8 @@ class LockstepTimes:
 class TimePrediction:
     """Adds up the steps for all prompt tokens ahead of a request and its own, and then its decodes.
 
-    All that is unfinished at the replica is taken to decode beside them. Waiting for KV blocks or a
-    batch slot is not foreseen.
+    All that decodes at the replica is taken to go on beside them. Waiting for KV blocks or a batch
+    slot is not foreseen.
     """
 
     def __init__(self, steps: StepTimes) -> None:
@@ -90,13 +90,13 @@ class TimePrediction:
             # Their own lengths are not told apart here: chunks of one step each.
             chunk = min(ahead, room)
             seconds += timer.prefill_attention_s(chunk, 0) * ahead / chunk
+        elif beside:
+            # A step of decodes is in progress, half done on average.
+            seconds += 0.5 * timer.decode_line(beside, context + beside)[0]
         if full:
             seconds += full * timer.step_s(room + beside, beside, 0.0, beside, context)
         if rest:
             seconds += timer.step_s(rest + beside, beside + 1, 0.0, beside, context)
-        if beside:
-            # The step in progress is half done on average.
-            seconds += 0.5 * timer.decode_line(beside, context + beside)[0]
         return seconds
 
     def e2el_s(self, replica: ReplicaView, new_tokens: int, cached_tokens: int) -> float:
@@ -112,5 +112,6 @@ class TimePrediction:
     def _decodes(self, replica: ReplicaView) -> tuple[int, int]:
         """Returns the sequences that would decode beside a request, and their context tokens."""
         steps = self._steps
-        beside = min(replica.outstanding // steps.ranks, steps.max_num_seqs - 1)
+        decoding = (replica.outstanding - replica.prefilling) // steps.ranks
+        beside = min(decoding, steps.max_num_seqs - 1)
         return beside, replica.decode_blocks * steps.block_size // steps.ranks

@@ -36,20 +36,18 @@ class Together:
         frontend: LiveFrontend,
     ) -> None:
         self._env = simpy.Environment()
-        self._dispatcher = Dispatcher(self._env, routing, requests, self._on_send, self._on_shed)
+        self._requests = requests
         self._recorder = recorder
         self._frontend = frontend
-        on_run_end = self._dispatcher.serve_waiting if self._dispatcher.may_wait else None
-        workers = [
+        self._dispatcher = Dispatcher(routing, requests, replicas, engines, self)
+        on_run_end = self._dispatcher.serve_waiting if routing.may_wait else None
+        self._workers = [
             Worker(self._env, replica, self._on_finish, self._horizon, on_run_end)
             for replica in replicas
         ]
-        self._workers = workers
-        self._dispatcher.connect(workers, engines)
         self._slots = recorder.workload.max_concurrency or 0
         self._in_flight = 0
-        # Where answers make room for requests, an engine may not run ahead of the clock at all.
-        self._horizon_s = -math.inf
+        self._next_arrival_s = -math.inf
         self._backlog: deque[int] = deque()
 
     def run(self, fitting: IntArray) -> None:
@@ -61,8 +59,11 @@ class Together:
         self._env.run()
 
     def _horizon(self) -> float:
-        """Returns the time before which nothing from outside can concern an engine."""
-        return self._horizon_s
+        """Returns the time before which nothing from outside can concern an engine.
+
+        Where answers make room for requests, it may not run ahead of the clock at all.
+        """
+        return -math.inf
 
     def _open_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""
@@ -70,13 +71,11 @@ class Together:
         arrived_s = np.frombuffer(self._recorder.arrived_s)[fitting]
         for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
             if arrives_s > now_s:
-                if not self._dispatcher.is_live:
-                    self._horizon_s = arrives_s
+                self._next_arrival_s = arrives_s
                 yield self._env.timeout(arrives_s - self._env.now)
                 now_s = arrives_s
             self._route(index)
-        if not self._dispatcher.is_live:
-            self._horizon_s = math.inf
+        self._next_arrival_s = math.inf
 
     def _capped_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Sends every request at its time, or when a slot of ``max_concurrency`` is free."""
@@ -105,25 +104,38 @@ class Together:
     def _at(self, time_s: float, now_s: float, then: Callable[[], None]) -> None:
         """Calls ``then`` at a time, which may be now."""
         if time_s > now_s:
-            event = self._env.timeout(time_s - self._env.now)
-            assert event.callbacks is not None
-            event.callbacks.append(lambda _: then())
+            self.call_at(time_s, then)
         else:
             then()
 
     def _route(self, index: int) -> None:
         self._dispatcher.arrive(index, self._recorder.sent_s[index])
 
-    def _on_send(self, index: int, number: int, waited_s: float) -> None:
-        self._recorder.hand_over(index, number, waited_s)
+    # --- what the routers ask for -------------------------------------------------------------
 
-    def _on_shed(self, index: int, reason: Refusal, time_s: float) -> None:
-        self._recorder.shed(index, reason, time_s)
+    def now_s(self) -> float:
+        """Returns the time."""
+        return self._env.now
+
+    def call_at(self, time_s: float, then: Callable[[], None]) -> None:
+        """Calls ``then`` at a time, not before the caller has returned."""
+        event = self._env.timeout(max(time_s - self._env.now, 0.0))
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: then())
+
+    def send(self, request: int, replica: int, waited_s: float) -> None:
+        """Queues a request at a replica."""
+        self._recorder.hand_over(request, replica, waited_s)
+        self._workers[replica].submit(self._requests.sequence(request))
+
+    def turn_away(self, request: int, reason: Refusal) -> None:
+        """Notes a request that was shed, and lets its client send the next one."""
+        now_s = self._env.now
+        self._recorder.shed(request, reason, now_s)
         if self._slots:
-            # An event of its own, since what is sent next may be shed, too.
-            event = self._env.timeout(0.0)
-            assert event.callbacks is not None
-            event.callbacks.append(lambda _: self._free_slot(time_s))
+            self.call_at(now_s, lambda: self._free_slot(now_s))
+
+    # --- answers come -------------------------------------------------------------------------
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
         self._dispatcher.finished(seq)

@@ -49,8 +49,6 @@ class Worker:
         on_run_end: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
-        self.outstanding = 0
-        self.prompt_tokens = 0
         self._env = env
         self._on_finish = on_finish
         self._horizon = horizon
@@ -58,29 +56,22 @@ class Worker:
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
-        # Requests that nobody wants any more, until the step in progress ends.
+        # Requests that nobody wants any more, until the step in progress ends; and their further
+        # attempts, which the engine must not have beside them.
         self._leaving: list[Sequence] = []
-        # Their further attempts, which the engine must not have beside them.
         self._joining: list[Sequence] = []
-
-    @property
-    def waiting(self) -> int:
-        """Requests that have not entered."""
-        return len(self.engine.waiting)
 
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
-        self.outstanding += 1
-        self.prompt_tokens += seq.prompt_tokens
         if self._leaving and any(gone.index == seq.index for gone in self._leaving):
             self._joining.append(seq)
             return
-        self.engine.waiting.append(seq)
+        sooner_s = self.engine.enqueue(seq, self._env.now)
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
-        elif self.engine.is_interruptible:
-            self._end_run_at(self.engine.boundary_after(self._env.now), _RUN_END)
+        elif sooner_s is not None:
+            self._end_run_at(sooner_s, _RUN_END)
 
     def _end_run_at(self, time_s: float, priority: EventPriority) -> None:
         self._run_number += 1
@@ -95,7 +86,7 @@ class Worker:
             return
         if self._leaving:
             self._let_go()
-        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._finish)
+        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._on_finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
         else:
@@ -103,10 +94,10 @@ class Worker:
         if self._after_run is not None:
             self._after_run()
 
+    # --- what nobody wants any more -----------------------------------------------------------
+
     def abort(self, seq: Sequence) -> None:
         """Gives up a request now; its engine lets go of it when the step in progress ends."""
-        self.outstanding -= 1
-        self.prompt_tokens -= seq.prompt_tokens
         if seq in self._joining:
             self._joining.remove(seq)
             return
@@ -116,23 +107,18 @@ class Worker:
     def cut(self) -> None:
         """Ends the run in progress, if any, with its step in progress."""
         if self._is_busy and self.engine.run_steps > 1:
-            self._end_run_at(self.engine.boundary_after(self._env.now), _RUN_END)
+            self._end_run_at(self.engine.cut(self._env.now), _RUN_END)
 
     def _let_go(self) -> None:
         for seq in self.engine.end():
-            self._finish(seq, self._run_end_s)
+            if seq in self._leaving:
+                self._leaving.remove(seq)
+                self.engine.void(seq)
+            else:
+                self._on_finish(seq, self._run_end_s)
         for seq in self._leaving:
             assert self.engine.abort(seq), f"request {seq.index} is not where it was sent"
         self._leaving.clear()
         for seq in self._joining:
-            self.engine.waiting.append(seq)
+            self.engine.enqueue(seq, self._run_end_s)
         self._joining.clear()
-
-    def _finish(self, seq: Sequence, time_s: float) -> None:
-        if self._leaving and seq in self._leaving:
-            self._leaving.remove(seq)
-            self.engine.void(seq)
-            return
-        self.outstanding -= 1
-        self.prompt_tokens -= seq.prompt_tokens
-        self._on_finish(seq, time_s)

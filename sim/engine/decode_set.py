@@ -74,6 +74,11 @@ class DecodeSet:
         self.width -= 1
         self.context_tokens -= seq.computed
 
+    def longest_beyond_mean(self) -> float:
+        """Returns the tokens by which the longest context exceeds the mean; looks at every one."""
+        longest = max(seq.computed - seq.join_step for due in self._due.values() for seq in due)
+        return longest + self.steps - self.context_tokens / self.width
+
     def held_blocks(self, seq: Sequence, has_next: bool) -> int:
         """Returns the KV blocks of a sequence, with those of the coming step if it has them."""
         return -(-(seq.computed + self.steps - seq.join_step + has_next) // self.block_size)
@@ -85,11 +90,6 @@ class DecodeSet:
     def emitted(self, seq: Sequence) -> int:
         """Returns how many tokens a decoding sequence has so far."""
         return seq.emitted + self.steps - seq.join_step
-
-    def longest_beyond_mean(self) -> float:
-        """Returns the tokens by which the longest context exceeds the mean; looks at every one."""
-        longest = max(seq.computed - seq.join_step for due in self._due.values() for seq in due)
-        return longest + self.steps - self.context_tokens / self.size
 
     def blocks_for_step(self) -> int:
         """Returns the KV blocks that the coming step needs."""

@@ -26,14 +26,20 @@ class Engine:
 
     A *run* is a number of decode-only steps whose durations form an arithmetic sequence, or a
     number of steps with equal chunks of one prompt, or one step with any chunks. Between ``begin``
-    and ``end`` a run may be cut short at a step boundary (``boundary_after``) when
-    ``is_interruptible``: an arrival could enter then. Requests are handed over by appending them
-    to ``waiting``. ``on_prefilled``, if set, is called with every request that gets its first
-    token, at the end of the step that computed it.
+    and ``end`` a run may be cut short at a step boundary when ``is_interruptible``: an arrival
+    could enter then. Requests are handed over to ``enqueue``. ``on_prefilled``, if set, is called
+    with every request that gets its first token, at the end of the step that computed it.
+
+    With asynchronous scheduling a batch is formed when the step before it begins. Only arrivals and
+    ends could make it another one until that step ends, so here it is formed then, but they are
+    hidden from it: who has arrived since is ``_unseen``, who has ended keeps slot and blocks.
     """
 
     __slots__ = (
         "_chunk_dts_s",
+        "_ended",
+        "_is_ahead",
+        "_is_async",
         "_leaps_chunks",
         "_limits",
         "_run_dt_s",
@@ -44,6 +50,7 @@ class Engine:
         "_scheduler",
         "_timer",
         "_uneven_s",
+        "_unseen",
         "is_interruptible",
         "kv",
         "log",
@@ -71,6 +78,11 @@ class Engine:
         self._run_first = 0
         self._run_steps = 0
         self._chunk_dts_s: list[float] = []
+        self._is_async = limits.async_scheduling
+        # Whether the next batch counts as formed already.
+        self._is_ahead = False
+        self._unseen: list[Sequence] = []
+        self._ended: list[Sequence] = []
         # Only timers that know of unequal contexts have it.
         self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
 
@@ -79,12 +91,29 @@ class Engine:
         """The sequences that have entered and not left, in the order in which they entered."""
         return list(self._scheduler.running.values())
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived and not entered, seen by the scheduler or not."""
+        return len(self.waiting) + len(self._unseen)
+
     def batch(self) -> list[tuple[Sequence, int]]:
         """Returns who gets how many tokens in each step of the run in progress."""
         scheduler = self._scheduler
         if scheduler.decodes_pause:
             return list(scheduler.chunks)
         return [(seq, 1) for seq in self.running if seq.is_decoding] + scheduler.chunks
+
+    def enqueue(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request that arrives; returns when the run in progress ends now, if that changes.
+
+        Several requests of one instant, and the end of a run at it, come in this order.
+        """
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        if self._is_ahead and (not self._run_steps or time_s > self._last_step_start_s()):
+            self._unseen.append(seq)
+        else:
+            self.waiting.append(seq)
+        return end_s
 
     def run_until(
         self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
@@ -110,14 +139,40 @@ class Engine:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
         is_single = scheduler.schedule(now_s)
+        if self._is_async:
+            is_single = self._look_up(now_s, is_single)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
-        if scheduler.decoding.size:
+        if scheduler.decoding.width:
             # For a prompt or a decode that sat out, the next batch is another one, too.
             is_single = is_single or bool(scheduler.prefilling)
             return self._begin_decode_run(1 if is_single else self._limits.max_run)
         return None
+
+    def _look_up(self, now_s: float, is_single: bool) -> bool:
+        """Lets the scheduler know what it could not know when the batch was formed.
+
+        Where it formed none, it does so now, as often as it has to preempt for it. Returns whether
+        the batch after this one may be another one at once.
+        """
+        scheduler = self._scheduler
+        while True:
+            if self._is_ahead:
+                scheduler.settle(self._ended)
+                is_single = is_single or bool(self._ended and self.waiting)
+                self._ended = []
+            if self._unseen:
+                is_single = is_single or scheduler.may_overtake or not self.waiting
+                for seq in self._unseen:
+                    self.waiting.append(seq)
+                self._unseen.clear()
+            is_formed = bool(scheduler.chunks or scheduler.decoding.width)
+            if is_formed or not (self._is_ahead or is_single):
+                self._is_ahead = is_formed
+                return is_single
+            self._is_ahead = False
+            is_single = scheduler.schedule(now_s)
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
@@ -170,7 +225,7 @@ class Engine:
         size = decoding.width
         context = decoding.context_tokens + size
         dt_s, slope_s, context_limit = self._timer.decode_line(size, context)
-        if self._uneven_s is not None:
+        if self._uneven_s is not None and decoding.size:
             # The same in every step of the run: all contexts grow alike.
             dt_s += self._uneven_s[size] * decoding.longest_beyond_mean()
         steps = min(decoding.steps_to_finish(), max_run)
@@ -201,6 +256,12 @@ class Engine:
         growth_s = 0.5 * steps * (steps - 1) * self._run_growth_s
         return self._run_start_s + steps * self._run_dt_s + growth_s
 
+    def _last_step_start_s(self) -> float:
+        """Returns when the last step of the run in progress begins."""
+        if self._run_steps > 1 and self._scheduler.chunks:
+            return self._run_start_s + sum(self._chunk_dts_s[:-1])
+        return self._time_after(self._run_steps - 1)
+
     @property
     def run(self) -> tuple[float, float, int]:
         """Returns the first step's seconds, growth per step and steps of the run in progress."""
@@ -227,7 +288,16 @@ class Engine:
         return self._time_after(steps)
 
     def boundary_after(self, time_s: float) -> float:
-        """Cuts the run at the first step boundary at or after ``time_s``; returns that boundary."""
+        """Cuts the run where a request that arrives at ``time_s`` can enter; returns that time.
+
+        It is the first step boundary at or after ``time_s``, asynchronously the one after that.
+        """
+        self._run_steps = min(self._steps_until(time_s) + self._is_async, self._run_steps)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def cut(self, time_s: float) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
         self._run_steps = self._steps_until(time_s)
         self.is_interruptible = False
         return self._time_after(self._run_steps)
@@ -300,8 +370,10 @@ class Engine:
         if len(finished) > 1:
             # Blocks are freed in running order, which decides what is evicted first.
             finished = sorted(finished, key=_ENTRY)
-        for seq in finished:
-            scheduler.finish(seq)
+        if self._is_async:
+            self._ended = finished
+        elif finished:
+            scheduler.settle(finished)
         return finished
 
     def _log_chunks_before_last(self, blocks: int) -> float:
@@ -348,12 +420,18 @@ class Engine:
 
         Returns whether it was here; the tokens that it has had count no longer.
         """
+        if seq in self._unseen:
+            self._unseen.remove(seq)
+            return True
         is_here = self._scheduler.abort(seq)
         if is_here:
             self.log.void(seq.index)
         return is_here
 
-    def void(self, seq: Sequence) -> bool:
-        """Makes the tokens of a request that has finished count no longer."""
+    def void(self, seq: Sequence) -> None:
+        """Makes the tokens of a request that the last run finished count no longer."""
+        if seq in self._ended:
+            # Nobody has seen it end so far.
+            self._ended.remove(seq)
+            self._scheduler.settle([seq])
         self.log.void(seq.index)
-        return True

@@ -23,6 +23,8 @@ class EngineLimits:
     prefill batches; and how much of the tokens that may still be generated entering requests
     leave room for.
 
+    ``async_scheduling`` forms every batch while the one before it runs, unless the engine drafts.
+
     ``drafting`` is how the engine speculates, None where every step gives a sequence one token.
 
     Without ``leaps_chunks`` steps with a prompt go one by one even where ``max_run`` leaps.
@@ -40,6 +42,7 @@ class EngineLimits:
     scheduler_reserve_full_isl: bool = True
     enable_mixed_chunk: bool = False
     schedule_conservativeness: float = 1.0
+    async_scheduling: bool = False
     drafting: Drafting | None = None
     max_run: int = 1 << 40
     leaps_chunks: bool = True

@@ -65,3 +65,8 @@ class Sequence:
         self.preemptions = 0
         self.cached_tokens = 0
         self.scheduled_s = -1.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has all its tokens; not brought up to date while it decodes."""
+        return self.emitted == self.output_tokens

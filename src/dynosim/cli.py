@@ -27,7 +27,10 @@ COMMANDS = {
 GROUPS = {
     "calibrate": (
         "Fit dynosim to hardware and engines that you can measure.",
-        {"fit": "Fit a backend's overheads to measured serving runs."},
+        {
+            "measure": "Measure the ops of a serving engine on the GPU (or CPU) at hand.",
+            "fit": "Fit a backend's overheads to measured serving runs.",
+        },
     ),
 }
 """Commands of commands: what the group is for, and the commands in it."""

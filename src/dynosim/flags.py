@@ -79,7 +79,7 @@ def _parameters(kind: Any, group: Group) -> list[inspect.Parameter]:
 
 
 def _annotation(field: dataclasses.Field[Any], hint: Any, text: str, group: Group) -> Any:
-    is_switch = members(hint) == (bool,)
+    is_switch = set(members(hint)) - {type(None)} == {bool}
     if field.default not in (None, dataclasses.MISSING):
         default = str(field.default).lower() if is_switch else field.default
         text = f"{text} [default: {default}]"

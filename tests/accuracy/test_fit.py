@@ -132,7 +132,7 @@ def test_priors_lie_within_their_bounds_and_name_figures_of_the_backend() -> Non
         for parameter in parameters_of(get_backend(name)):
             assert parameter.low <= parameter.prior <= parameter.high
             assert parameter.spread > 0
-    assert "eager_layer_s" not in {p.name for p in parameters_of(get_backend("trtllm"))}
+    assert "eager_layer_s" not in {p.name for p in parameters_of(get_backend("static"))}
 
 
 def test_of_a_quantity_s_statistics_the_mean_is_fitted() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dynosim.accuracy.error_classes import FIELDS, error_classes, weighted_quantiles
 from dynosim.accuracy.errors import Residual
-from dynosim.accuracy.intervals import ErrorModel, read_model
+from dynosim.accuracy.intervals import FILE, ErrorModel, read_model
 from dynosim.accuracy.learn_intervals import learn, write_model
 
 CLASS = {
@@ -121,3 +121,10 @@ def test_a_model_outlives_its_file(tmp_path: Path) -> None:
 
 def test_without_a_file_there_is_no_interval(tmp_path: Path) -> None:
     assert read_model(tmp_path / "none.csv").classes == {}
+
+
+@pytest.mark.skipif(not FILE.exists(), reason="no residuals are shipped")
+def test_shipped_intervals_hold_four_points_in_five_of_unseen_groups() -> None:
+    model = read_model()
+    for quantity in ("tpot", "ttft"):
+        assert 0.75 <= model.coverage[quantity] <= 0.85, quantity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.run import run_case
 from dynosim.accuracy.sets import llmservingsim
+from dynosim.hardware_models.resolve import resolve_engine
+from dynosim.hardware_models.timing.step_timer import StepTimer
+from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload
 
 
@@ -67,3 +71,28 @@ def test_own_op_grids_price_every_kernel(cases: list[Case]) -> None:
     # Its published bar: this run within 1.5 % of every mean.
     for name in ("mean_ttft_ms", "mean_tpot_ms", "mean_e2el_ms"):
         assert abs(outcome.error(name)) < 0.02, name
+
+
+@pytest.mark.parametrize(
+    ("model", "degree"),
+    [("Qwen/Qwen3-32B", 2), ("Qwen/Qwen3-30B-A3B-Instruct-2507", 1)],
+)
+def test_grids_of_other_models_price_them_too(shared_data: Path, model: str, degree: int) -> None:
+    grid = shared_data / "opgrids/RTXPRO6000" / model / f"bf16/tp{degree}"
+    deployment = Deployment(
+        model=model,
+        gpu="rtx_pro_6000_server",
+        max_num_batched_tokens=2048,
+        tensor_parallel_size=degree,
+    )
+    own = replace(deployment, kernel_tables=llmservingsim.tables_of(grid, deployment))
+    timer, shipped = (StepTimer.compile(resolve_engine(d)) for d in (own, deployment))
+    sources = {s.name: s.detail for s in timer.sources}
+    for name in ("elementwise", "prefill attention", "decode attention", "mixed attention"):
+        assert "own tables" in sources[name]
+    if "A3B" in model:
+        assert "vllm 0.19.0" in sources["moe bfloat16"]
+    # Another version's kernels on the same GPU: near, not equal.
+    ours, theirs = (t.decode_line(64, 64 * 1200)[0] for t in (timer, shipped))
+    assert ours == pytest.approx(theirs, rel=0.2)
+    assert ours != theirs

@@ -115,6 +115,25 @@ def test_ttft_with_compiling_in_it_does_not_count(folder):
 
 
 @pytest.mark.parametrize(
+    ("tp", "ranks", "gpus"),
+    [("1.0", "8.0", 8), ("8.0", "64.0", 8), ("4.0", "4.0", 4), ("2.0", "4.0", 2)],
+)
+def test_attention_in_data_parallel_makes_every_gpu_a_rank(folder, tp, ranks, gpus):
+    change = {"backend": "tensorrt-llm", "backend_version": "1.2.0rc2", "tp": tp}
+    (case,) = silicon.read(folder({**change, "ep": "8.0", "attention_dp": ranks}))
+    deployment = case.deployment
+    assert (deployment.tensor_parallel_size, deployment.data_parallel_size) == (1, gpus)
+    assert deployment.enable_expert_parallel
+
+
+def test_ranks_of_vllm_are_tensor_and_expert_parallel(folder):
+    (case,) = silicon.read(folder({"tp": "4.0", "ep": "16.0", "attention_dp": "4.0"}))
+    deployment = case.deployment
+    assert (deployment.tensor_parallel_size, deployment.data_parallel_size) == (4, 1)
+    assert deployment.enable_expert_parallel
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"serving_mode": "disagg"}, "disaggregated"),

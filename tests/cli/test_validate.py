@@ -22,9 +22,9 @@ def test_json_has_errors_by_class_and_what_was_left_out(
     assert answer.code == 0, answer.err
     found = json.loads(answer.out)
     (a_set,) = found["sets"]
-    assert (a_set["set"], a_set["cases"], a_set["refused"]) == ("silicon_sample", 6, {})
-    assert sum(a_set["left_out"].values()) == 4
-    assert sum(row["n"] for row in found["errors"] if row["quantity"] == "tpot") == 6
+    assert (a_set["set"], a_set["cases"], a_set["refused"]) == ("silicon_sample", 7, {})
+    assert sum(a_set["left_out"].values()) == 3
+    assert sum(row["n"] for row in found["errors"] if row["quantity"] == "tpot") == 7
 
 
 def test_files_are_written_on_request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -43,21 +44,27 @@ class TestSizes:
         assert sizes((), 512) == ()
 
     def test_vllm_by_version(self) -> None:
-        old = graphs_of(engine(backend_version="0.11.0")).sizes
-        new = graphs_of(engine(backend_version="0.19.0")).sizes
+        old = graphs_of(engine(backend_version="0.11.0"))[0].sizes
+        new = graphs_of(engine(backend_version="0.19.0"))[0].sizes
         assert old == (1, 2, 4, *range(8, 513, 8))
         assert new == (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 
     def test_twice_the_sequences_and_never_more_than_the_budget(self) -> None:
-        assert graphs_of(engine(max_num_seqs=20)).largest == 40
-        assert graphs_of(engine(max_num_batched_tokens=100, max_num_seqs=100)).largest == 96
+        assert graphs_of(engine(max_num_seqs=20))[0].largest == 40
+        assert graphs_of(engine(max_num_batched_tokens=100, max_num_seqs=100))[0].largest == 96
 
     def test_a_step_runs_at_the_next_size(self) -> None:
-        graphs = Graphs((1, 2, 4, 8), any_step=True, launch_s=0.0)
+        graphs = Graphs((1, 2, 4, 8), launch_s=7.0)
         assert graphs.run_tokens(12).tolist() == [0, 1, 2, 4, 4, 8, 8, 8, 8, 9, 10, 11]
+        assert graphs.least_s(12).tolist() == [0.0] * 9 + [7.0] * 3
+
+    def test_without_padding_only_a_step_of_a_captured_size_replays_one(self) -> None:
+        graphs = Graphs((1, 2, 4, 8), launch_s=7.0, is_padded=False)
+        assert graphs.run_tokens(6).tolist() == [0, 1, 2, 3, 4, 5]
+        assert graphs.least_s(6).tolist() == [0.0, 0.0, 0.0, 7.0, 0.0, 7.0]
 
     def test_without_known_sizes_nothing_is_padded(self) -> None:
-        assert Graphs((), any_step=False, launch_s=0.0).run_tokens(4).tolist() == [0, 1, 2, 3]
+        assert Graphs((), launch_s=0.0).run_tokens(4).tolist() == [0, 1, 2, 3]
 
 
 class TestPadding:
@@ -87,9 +94,61 @@ class TestPadding:
         assert mixed > alone + chunk_s
 
     def test_backends_whose_sizes_are_not_known_run_as_they_come(self) -> None:
-        t, token_s = timer(backend="trtllm"), price(engine(backend="trtllm")).token_s
+        t, token_s = timer(backend="static"), price(engine(backend="static")).token_s
         linear = np.array([t.step_s(n, 1, 0.0, 0, 0) for n in (9, 15)])
         assert np.diff(linear) == pytest.approx(token_s[15] - token_s[9], abs=1e-12)
+
+
+class TestOtherBackends:
+    def test_sglang_captures_by_memory_and_by_shards(self) -> None:
+        def largest(gpu: str, tp: int) -> int:
+            return graphs_of(engine(gpu=gpu, backend="sglang", tensor_parallel_size=tp))[0].largest
+
+        assert [largest(gpu, 1) for gpu in ("l4", "l40s", "h100_sxm", "b200_sxm")] == [
+            *(24, 32, 256, 512)
+        ]
+        assert [largest(gpu, 4) for gpu in ("l4", "l40s", "h100_sxm", "b200_sxm")] == [
+            *(80, 160, 512, 512)
+        ]
+
+    def test_sglang_captures_prefill_batches_in_sizes_of_their_own(self) -> None:
+        decode, prefill = graphs_of(engine(backend="sglang"))
+        assert decode.sizes == (1, 2, 4, 8, 12, *range(16, 257, 8))
+        assert prefill.sizes[:9] == (4, 8, 12, 16, 20, 24, 28, 32, 48)
+        assert prefill.sizes[-2:] == (7680, 8192)
+        assert len(prefill.sizes) == 58, "as its own list of sizes up to 8192"
+        stages = engine(backend="sglang", pipeline_parallel_size=2)
+        assert graphs_of(stages)[1].sizes == ()
+
+    def test_trtllm_replays_only_exact_sizes_unless_told_to_pad(self) -> None:
+        exact, prefill = graphs_of(engine(backend="trtllm"))
+        assert (exact.sizes, exact.is_padded) == ((*range(1, 33), 64, 128), False)
+        assert prefill.sizes == ()
+        padded = graphs_of(engine(backend="trtllm", cuda_graph_padding=True))[0]
+        assert (padded.sizes, padded.is_padded) == ((1, 2, 4, *range(8, 129, 8)), True)
+
+    def test_padding_pays_between_two_sizes_and_costs_nothing_at_one(self) -> None:
+        exact = timer(SMALL, backend="trtllm")
+        padded = timer(SMALL, backend="trtllm", cuda_graph_padding=True)
+        assert decode_s(padded, 40) < 0.5 * decode_s(exact, 40)
+        assert decode_s(padded, 32) == decode_s(exact, 32)
+        assert decode_s(padded, 129) == decode_s(exact, 129) >= 24 * 260e-6
+
+    def test_trtllm_launches_every_prefill_and_sglang_none_that_fits(self) -> None:
+        short = [timer(SMALL, backend=b).step_s(20, 1, 0.0, 0, 0) for b in ("trtllm", "sglang")]
+        assert short[0] == pytest.approx(24 * 260e-6)
+        assert short[1] < short[0]
+
+    def test_only_some_backends_can_do_without_padding(self) -> None:
+        assert graphs_of(engine(backend="sglang", cuda_graph_padding=False))[0].sizes == (
+            *range(1, 257),
+        )
+        with pytest.raises(UserError, match="cuda_graph_padding: vllm always pads"):
+            graphs_of(engine(cuda_graph_padding=False))
+
+    def test_static_batches_are_eager_whatever_is_said(self) -> None:
+        plain, eager = (timer(backend="static", enforce_eager=e) for e in (False, True))
+        assert decode_s(plain, 8) == decode_s(eager, 8)
 
 
 class TestEager:
@@ -126,8 +185,10 @@ class TestEager:
         assert eager.kv_cache_bytes - plain.kv_cache_bytes == plain.cuda_graph_bytes > 0
 
     def test_a_backend_without_launch_times_says_so(self) -> None:
+        known = engine(backend="trtllm", enforce_eager=True)
+        unknown = replace(known, backend=known.backend.with_figures({"eager_layer_s": None}))
         with pytest.raises(UserError, match="enforce_eager: no launch times of trtllm"):
-            StepTimer.compile(engine(backend="trtllm", enforce_eager=True))
+            StepTimer.compile(unknown)
 
 
 @pytest.mark.parametrize("version", ["0.11.0", "0.24.0"])

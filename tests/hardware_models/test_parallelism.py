@@ -76,7 +76,7 @@ class TestPipeline:
         # has the head, and four batches pass it.
         of = engine(QWEN_7B, "a100_sxm", pipeline_parallel_size=4)
         priced = price(of)
-        assert graphs_of(of).sizes[:5] == (1, 2, 4, 8, 16)
+        assert graphs_of(of)[0].sizes[:5] == (1, 2, 4, 8, 16)
         knots, seconds, slopes = priced.attention.decode[10]
         attention = seconds[0] + sum(
             slope * (min(10_000.0, high) - low)

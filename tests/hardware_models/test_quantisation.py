@@ -155,3 +155,22 @@ class TestUnpacking:
         (source,) = (s for s in timer(FP8, "a10").sources if s.name == "gemm fp8")
         assert source.source == "roofline"
         assert "loss of unpacking" in source.detail
+
+
+class TestInt8Cache:
+    def test_decode_reads_as_fp8_and_prefill_computes_in_16_bits(self) -> None:
+        plain, fp8, int8 = (
+            timer(PLAIN, "h100_sxm", kv_cache_dtype=d) for d in ("bfloat16", "fp8", "int8")
+        )
+        decode = [t.step_s(64, 64, 0.0, 64, 64 * 8000) for t in (plain, fp8, int8)]
+        assert decode[2] == pytest.approx(decode[1])
+        assert decode[2] < decode[0]
+        prompt = [t.prefill_attention_s(4096, 0) for t in (plain, fp8, int8)]
+        assert prompt[2] == pytest.approx(prompt[0])
+
+    def test_the_source_says_that_none_was_measured(self) -> None:
+        sources = timer(PLAIN, "h100_sxm", kv_cache_dtype="int8").sources
+        named = {s.name: s for s in sources if s.name.endswith("attention")}
+        assert {named[f"{p} attention"].source for p in ("prefill", "decode")} == {"transferred"}
+        assert "fp8 cache in place of int8" in named["decode attention"].detail
+        assert "16-bit cache in place of int8" in named["prefill attention"].detail

@@ -41,6 +41,37 @@ def test_without_chunked_prefill_a_whole_prompt_fits_a_step():
     assert args.max_num_batched_tokens == 16_384
 
 
+def test_switches_come_from_the_backend_unless_the_user_says_otherwise():
+    args = resolve(backend="trtllm").args
+    assert (args.block_size, args.enable_prefix_caching, args.enable_chunked_prefill) == (
+        *(32, True, False),
+    )
+    said = resolve(backend="trtllm", block_size=64, enable_chunked_prefill=True).args
+    assert (said.block_size, said.enable_chunked_prefill) == (64, True)
+    assert resolve(enable_prefix_caching=False).args.enable_prefix_caching is False
+
+
+def test_only_vllm_makes_room_for_a_whole_prompt():
+    args = resolve(backend="trtllm").args
+    assert (args.max_num_batched_tokens, args.max_model_len) == (8192, 40_960)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "changes", "reserve_mib"),
+    [
+        # 512 + 1.5 x 8192 + 2 x 256 graphs of decode + 128 a GPU + 8 x 58 graphs of prefill.
+        ("H100", {}, 512 + 12_288 + 512 + 128 + 464),
+        ("H100", {"tensor_parallel_size": 4}, 512 + 12_288 + 1024 + 512 + 464),
+        ("H100", {"max_num_batched_tokens": 1024}, 10_240),
+        ("L4", {"model": "Qwen/Qwen3-8B"}, 512 + 3072 + 48 + 128 + 8 * 42),
+    ],
+)
+def test_sglang_leaves_memory_to_activations_and_graphs(gpu, changes, reserve_mib):
+    engine = resolve(gpu=gpu, backend="sglang", **changes)
+    total = engine.gpu.memory_bytes / 2**20
+    assert engine.args.gpu_memory_utilization == round((total - reserve_mib) / total, 3)
+
+
 def test_resolving_twice_changes_nothing():
     once = resolve(model="llama-3.1-8b", quantization="fp8")
     assert resolve_engine(once.args) == once

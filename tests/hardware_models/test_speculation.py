@@ -175,7 +175,7 @@ def test_a_larger_draft_costs_more() -> None:
 
 def test_graphs_hold_whole_verifications() -> None:
     assert multiples((1, 2, 4, 8, 16, 24), 3, 24) == (3, 6, 9, 18, 24)
-    graphs = graphs_of(engine(max_num_seqs=16, **EAGLE3))
+    graphs, _ = graphs_of(engine(max_num_seqs=16, **EAGLE3))
     assert all(size % 4 == 0 for size in graphs.sizes)
     assert graphs.largest == 2 * 16 * 4
 

@@ -28,6 +28,7 @@ class SchedulerOptions:
     long_prefill_token_threshold: int = 0
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +49,11 @@ class ParityWorkload:
     units: list[list[int]] = field(repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain data for JSON."""
-        return asdict(self)
+        """Returns plain data for JSON; what is off in every older recording is left out."""
+        data = asdict(self)
+        if not self.options.async_scheduling:
+            del data["options"]["async_scheduling"]
+        return data
 
 
 # Group, number of workloads, and how they differ from first come, first served with defaults.
@@ -61,6 +65,9 @@ PLAN: list[tuple[str, int, dict[str, Any]]] = [
     ("watermark", 30, {"watermark": True}),
     ("first_chunk_admission", 30, {"scheduler_reserve_full_isl": False}),
     ("coarse_units", 40, {"blocks_per_unit": 4}),
+    ("async_fcfs", 160, {"is_async": True}),
+    ("async_priority", 80, {"is_async": True, "policy": "priority"}),
+    ("async_long_prefill", 60, {"is_async": True, "long": True}),
 ]
 
 
@@ -81,6 +88,7 @@ def _workload(
     watermark: bool = False,
     scheduler_reserve_full_isl: bool = True,
     blocks_per_unit: int = 1,
+    is_async: bool = False,
 ) -> ParityWorkload:
     block_size = rng.choice([16, 16, 32])
     unit_tokens = block_size * blocks_per_unit
@@ -109,6 +117,7 @@ def _workload(
         long_prefill_token_threshold=rng.choice([3, 16, 40, 100]) if long else 0,
         watermark=rng.choice([0.05, 0.2]) if watermark else 0.0,
         scheduler_reserve_full_isl=scheduler_reserve_full_isl,
+        async_scheduling=is_async,
     )
     return ParityWorkload(
         group=group,

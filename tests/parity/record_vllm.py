@@ -34,6 +34,8 @@ from vllm.config import (
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
@@ -85,7 +87,7 @@ def make_scheduler(workload: ParityWorkload, model: str) -> Scheduler:
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         watermark=options.watermark,
         scheduler_reserve_full_isl=options.scheduler_reserve_full_isl,
-        async_scheduling=False,
+        async_scheduling=options.async_scheduling,
     )
     config = VllmConfig(
         model_config=model_config,
@@ -107,7 +109,8 @@ def make_scheduler(workload: ParityWorkload, model: str) -> Scheduler:
         kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
     )
     with set_current_vllm_config(config):
-        return Scheduler(
+        kind = AsyncScheduler if options.async_scheduling else Scheduler
+        return kind(
             vllm_config=config,
             kv_cache_config=kv_cache_config,
             block_size=options.block_size,
@@ -181,6 +184,17 @@ class StepRecorder:
             output = self._scheduler.schedule()
             tokens = output.num_scheduled_tokens
             preempted = sorted({*preempted, *map(int, output.preempted_req_ids or ())})
+        finished = self._end(output, self._model_output(tokens))
+        self._note(output, preempted, finished)
+
+    def _end(self, output: SchedulerOutput, results: ModelRunnerOutput) -> list[int]:
+        """Gives the scheduler a step's results; returns the requests that end with them."""
+        before = set(self._scheduler.requests)
+        self._scheduler.update_from_output(output, results)
+        return sorted(map(int, before - set(self._scheduler.requests)))
+
+    def _note(self, output: SchedulerOutput, preempted: list[int], finished: list[int]) -> None:
+        tokens = output.num_scheduled_tokens
         hits = []
         for new in output.scheduled_new_reqs:
             hits += [int(new.req_id), new.num_computed_tokens]
@@ -188,9 +202,6 @@ class StepRecorder:
         for req_id, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
             if req_id in cached.resumed_req_ids:
                 hits += [int(req_id), computed]
-        before = set(self._scheduler.requests)
-        self._scheduler.update_from_output(output, self._model_output(tokens))
-        finished = sorted(map(int, before - set(self._scheduler.requests)))
         flat = [value for req_id, count in tokens.items() for value in (int(req_id), count)]
         facts = [flat, hits, preempted, finished]
         if self.rows and self.rows[-1][1:] == facts and not (hits or preempted or finished):
@@ -215,6 +226,57 @@ class StepRecorder:
         )
 
 
+class AsyncStepRecorder(StepRecorder):
+    """Drives vLLM's asynchronous scheduler as ``EngineCore.step_with_batch_queue`` does.
+
+    Two batches are in flight: the next one is formed as soon as the results of the last but one
+    are known, which is when the last one begins. A batch of nobody takes no time.
+    """
+
+    def run(self) -> list[list[Any]]:
+        """Returns the same rows, in the order in which the steps ran."""
+        now, next_arrival = 0, 0
+        arrivals = self._workload.arrival_step
+        scheduler = self._scheduler
+        in_flight: list[tuple[SchedulerOutput, ModelRunnerOutput]] = []
+        preempted: set[int] = set()
+        while next_arrival < len(arrivals) or scheduler.has_requests() or in_flight:
+            if not scheduler.has_requests() and not in_flight:
+                now = max(now, arrivals[next_arrival])
+            while next_arrival < len(arrivals) and arrivals[next_arrival] <= now:
+                request = make_request(self._workload, next_arrival, self._hasher)
+                scheduler.add_request(request)
+                next_arrival += 1
+            if scheduler.has_requests():
+                output = scheduler.schedule()
+                in_flight.append((output, self._model_output(output.num_scheduled_tokens)))
+                if len(in_flight) < 2:
+                    continue
+            output, results = in_flight.pop(0)
+            now += bool(output.num_scheduled_tokens)
+            finished = self._end(output, results)
+            preempted |= set(map(int, output.preempted_req_ids or ()))
+            if output.num_scheduled_tokens:
+                self._note(output, sorted(preempted), finished)
+                preempted = set()
+            else:
+                assert not finished, "somebody ended in a step of nobody"
+        return self.rows
+
+    def _model_output(self, tokens: dict[str, int]) -> ModelRunnerOutput:
+        """Samples a token for each request that the batch just formed brings up to date."""
+        requests = self._scheduler.requests
+        sampled = [
+            [] if requests[req_id].is_prefill_chunk else [2_000_000 + int(req_id)]
+            for req_id in tokens
+        ]
+        return ModelRunnerOutput(
+            req_ids=list(tokens),
+            req_id_to_index={req_id: i for i, req_id in enumerate(tokens)},
+            sampled_token_ids=sampled,
+        )
+
+
 def main(folder: Path, seed: str = "") -> None:
     """Writes one file per group of workloads."""
     init_none_hash(sha256)
@@ -222,7 +284,8 @@ def main(folder: Path, seed: str = "") -> None:
     with tempfile.TemporaryDirectory() as model:
         (Path(model) / "config.json").write_text(json.dumps(MODEL))
         for number, workload in enumerate(all_workloads(seed)):
-            rows = StepRecorder(workload, model).run()
+            kind = AsyncStepRecorder if workload.options.async_scheduling else StepRecorder
+            rows = kind(workload, model).run()
             groups.setdefault(workload.group, []).append(workload.as_dict() | {"rows": rows})
             print(number, workload.group, sum(row[0] for row in rows), flush=True)
     for group, records in groups.items():

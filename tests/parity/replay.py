@@ -147,13 +147,14 @@ def our_steps(record: Record) -> Iterator[Step]:
             assert engine.begin(float(now)) is None, "something is left"
             now = max(now, arrivals[arrived])
         while arrived < len(arrivals) and arrivals[arrived] <= now:
-            engine.waiting.append(_sequence(record, arrived))
+            engine.enqueue(_sequence(record, arrived), float(now))
             arrived += 1
             unfinished += 1
         step = _step(engine, now)
         unfinished -= len(step.finished)
         yield step
         now += 1
+    assert engine.begin(float(now)) is None, "something is left"
     engine.kv.check()
     assert engine.kv.used_blocks == 0
 
@@ -210,6 +211,7 @@ _OWN_OPTIONS = (
     "long_prefill_token_threshold",
     "watermark",
     "scheduler_reserve_full_isl",
+    "async_scheduling",
     "enable_mixed_chunk",
     "schedule_conservativeness",
 )

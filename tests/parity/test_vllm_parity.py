@@ -27,6 +27,9 @@ GROUPS = [
     "long_prefill_priority",
     "watermark",
     "first_chunk_admission",
+    "async_fcfs",
+    "async_priority",
+    "async_long_prefill",
 ]
 
 
@@ -54,10 +57,13 @@ def test_leaping_gives_every_token_in_the_step_in_which_vllm_gave_it(group: str)
             assert np.array_equal(ours, times), f"workload {number}, request {request}"
         preempted = [0] * len(result.preemptions)
         first_hits: dict[int, int] = {}
+        ended: set[int] = set()
         for step in recorded_steps(record):
-            for request in step.preempted:
+            # Asynchronously, one may be preempted whose last token has just come.
+            for request in set(step.preempted) - ended:
                 preempted[request] += 1
             first_hits = step.hits | first_hits
+            ended.update(step.finished)
         assert result.preemptions.tolist() == preempted
         assert dict(enumerate(result.cached_tokens.tolist())) == first_hits
 
@@ -65,7 +71,7 @@ def test_leaping_gives_every_token_in_the_step_in_which_vllm_gave_it(group: str)
 def test_the_recordings_are_many_and_bite() -> None:
     records = [record for group in GROUPS for record in load(group)]
     rows = [row for record in records for row in record["rows"]]
-    assert len(records) >= 500
+    assert len(records) >= 800
     assert sum(row[0] for row in rows) > 200_000, "steps"
     assert sum(len(row[3]) for row in rows) > 1_000, "preemptions"
     assert sum(any(row[2][1::2]) for row in rows) > 1_000, "steps in which prefixes were found"

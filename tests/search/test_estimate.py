@@ -69,7 +69,7 @@ def estimated_and_simulated(spec: WorkloadSpec, metric: str) -> tuple[Any, Any]:
     candidates = [
         Deployment(
             model="Qwen/Qwen3-8B", gpu="h100", backend=backend, tensor_parallel_size=tp,
-            max_num_seqs=seqs, max_num_batched_tokens=budget,
+            max_num_seqs=seqs, max_num_batched_tokens=budget, enable_chunked_prefill=True,
         )
         for backend in ("vllm", "sglang", "trtllm")
         for tp in (1, 2, 4)

@@ -48,7 +48,17 @@ def workload(arrival_s, output_tokens=20, client=None, max_concurrency=None, pro
     )
 
 
-def run(load, start=None, replicas=1, seed=0, leap=True, scheduler="vllm", blocks=4096, **options):
+def run(
+    load,
+    start=None,
+    replicas=1,
+    seed=0,
+    leap=True,
+    scheduler="vllm",
+    blocks=4096,
+    ahead=False,
+    **options,
+):
     start = StartSpec(plan=start or seconds(10.0))
     scaling = scaling_spec(ScalingOptions(**options), start, replicas)
     limits = EngineLimits(
@@ -57,6 +67,7 @@ def run(load, start=None, replicas=1, seed=0, leap=True, scheduler="vllm", block
         scheduler=scheduler,
         scheduling_policy="guaranteed_no_evict" if scheduler == "trtllm" else "fcfs",
         max_run=1 << 40 if leap else 1,
+        async_scheduling=ahead,
     )
     spec = ClusterSpec(
         timer=AffineTimer(),
@@ -326,11 +337,13 @@ def troubles(draw):
 
 @pytest.mark.parametrize("scheduler", ["vllm", "sglang", "trtllm", "static"])
 @settings(max_examples=25, deadline=None)
-@given(troubles())
-def test_under_failures_every_request_is_answered_or_lost_once(scheduler, trouble):
+@given(troubles(), st.booleans())
+def test_under_failures_every_request_is_answered_or_lost_once(scheduler, trouble, ahead):
     """The recorder counts every token; the engines hold nothing at the end."""
     load, options = trouble
-    result = run(load, seconds(4.0), replicas=2, scheduler=scheduler, blocks=160, **options)
+    result = run(
+        load, seconds(4.0), replicas=2, scheduler=scheduler, blocks=160, ahead=ahead, **options
+    )
     lost = result.refusal >= Refusal.FAILED
     assert (lost ^ result.completed).all()
     done = result.completed
@@ -341,10 +354,12 @@ def test_under_failures_every_request_is_answered_or_lost_once(scheduler, troubl
 
 
 @settings(max_examples=25, deadline=None)
-@given(troubles())
-def test_leaps_change_nothing(trouble):
+@given(troubles(), st.booleans())
+def test_leaps_change_nothing(trouble, ahead):
     load, options = trouble
-    leaped, stepped = (run(load, seconds(4.0), 2, leap=leap, **options) for leap in (True, False))
+    leaped, stepped = (
+        run(load, seconds(4.0), 2, leap=leap, ahead=ahead, **options) for leap in (True, False)
+    )
     assert leaped.refusal.tolist() == stepped.refusal.tolist()
     assert leaped.replica.tolist() == stepped.replica.tolist()
     np.testing.assert_allclose(leaped.finish_s, stepped.finish_s, rtol=0, atol=1e-6)

@@ -56,6 +56,7 @@ def both(spec: ClusterSpec, load: Workload, seed: int = 0) -> None:
     policy=st.sampled_from(["fcfs", "priority"]),
     threshold=st.sampled_from([0, 0, 12, 100]),
     watermark=st.sampled_from([0.0, 0.1]),
+    is_async=st.booleans(),
 )
 def test_leap_equals_step(
     load: Workload,
@@ -71,6 +72,7 @@ def test_leap_equals_step(
     policy: Literal["fcfs", "priority"],
     threshold: int,
     watermark: float,
+    is_async: bool,
 ) -> None:
     limits = EngineLimits(
         max_num_seqs=max_num_seqs,
@@ -79,6 +81,7 @@ def test_leap_equals_step(
         scheduling_policy=policy,
         long_prefill_token_threshold=threshold,
         watermark=watermark,
+        async_scheduling=is_async,
     )
     # In a closed loop, replicas in lockstep feed each other: at the same instant, up to rounding,
     # which decides whether a request is still in time for the next step.

@@ -33,6 +33,7 @@ def clusters(draw: st.DrawFn) -> ClusterSpec:
             enable_prefix_caching=draw(st.booleans()),
             scheduling_policy=draw(st.sampled_from(["fcfs", "lpm", "dfs_weight", "lof"])),
             enable_mixed_chunk=draw(st.sampled_from([False, False, True])),
+            async_scheduling=draw(st.booleans()),
             schedule_conservativeness=draw(st.sampled_from([0.0, 0.3, 1.0])),
         ),
         num_blocks=tokens // block_size,

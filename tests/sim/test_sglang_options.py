@@ -37,9 +37,9 @@ def test_mixed_chunks_leave_no_pauses_and_shorten_the_tail_of_itl() -> None:
 
 
 def test_conservativeness_decides_how_many_run_at_once() -> None:
-    # 7,520 tokens hold four prompts of 1,600, but of 2,000 with their outputs only three.
-    small = {"outputs": 400, "num_gpu_blocks_override": 470, "max_model_len": 2000}
-    small |= {"enable_prefix_caching": False}
+    # 7,680 tokens hold four prompts of 1,600, but of 2,000 with their outputs only three.
+    small = {"outputs": 400, "num_gpu_blocks_override": 480, "max_model_len": 2000}
+    small |= {"block_size": 16, "enable_prefix_caching": False}
     careful = run(schedule_conservativeness=1.4, **small).result.replicas[0].steps
     daring = run(schedule_conservativeness=0.0, **small).result.replicas[0].steps
     assert (careful.running.max(), daring.running.max()) == (3, 4)

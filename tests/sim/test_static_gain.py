@@ -16,6 +16,7 @@ from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import IDLE
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import summarize
 from dynosim.sim.simulate import cluster_spec, resolve_for, simulate
@@ -27,12 +28,16 @@ NUM_REQUESTS = 640
 
 @cache
 def one_a100(max_num_seqs: int) -> ClusterSpec:
-    """Returns Llama-3.1-8B on one A100 with fused kernels and CUDA graphs."""
+    """Returns Llama-3.1-8B on one A100 with fused kernels and CUDA graphs, without a front-end.
+
+    A backlog that comes in one by one starts static batches before they are full.
+    """
     deployment = Deployment(
         model="meta-llama/Llama-3.1-8B-Instruct", gpu="a100", max_num_seqs=max_num_seqs
     )
     engine, _ = resolve_for(deployment, workload([], [], []))
-    return cluster_spec(deployment, engine, plan_memory(engine), StepTimer.compile(engine))
+    spec = cluster_spec(deployment, engine, plan_memory(engine), StepTimer.compile(engine))
+    return replace(spec, frontend=IDLE)
 
 
 def output_tok_s(spec: ClusterSpec, load: Workload, scheduler: str) -> float:

@@ -19,7 +19,12 @@ POLICIES = ["guaranteed_no_evict", "max_utilization"]
 
 
 def limits(
-    policy: str, max_num_seqs: int, budget: int, caching: bool = True, chunked: bool = True
+    policy: str,
+    max_num_seqs: int,
+    budget: int,
+    caching: bool = True,
+    chunked: bool = True,
+    is_async: bool = False,
 ) -> EngineLimits:
     return EngineLimits(
         scheduler="trtllm",
@@ -28,6 +33,7 @@ def limits(
         max_num_batched_tokens=budget,
         enable_prefix_caching=caching,
         enable_chunked_prefill=chunked,
+        async_scheduling=is_async,
     )
 
 
@@ -43,6 +49,7 @@ def limits(
     caching=st.booleans(),
     replicas=st.integers(1, 3),
     router=st.sampled_from(["round_robin", "random", "least_outstanding"]),
+    is_async=st.booleans(),
 )
 def test_leap_equals_step(
     policy: str,
@@ -54,10 +61,11 @@ def test_leap_equals_step(
     caching: bool,
     replicas: int,
     router: str,
+    is_async: bool,
 ) -> None:
     spec = ClusterSpec(
         timer=timer,
-        limits=limits(policy, max_num_seqs, budget, caching),
+        limits=limits(policy, max_num_seqs, budget, caching, is_async=is_async),
         num_blocks=num_blocks,
         max_model_len=10_000,
         # See tests/sim/test_leap.py on closed loops.
@@ -100,14 +108,19 @@ def test_leap_equals_step_on_prefix_blocks_of_several_kv_blocks(
 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=60, deadline=None)
-@given(load=workloads(), num_blocks=st.sampled_from([34, 50, 400]), seqs=st.integers(1, 8))
+@given(
+    load=workloads(),
+    num_blocks=st.sampled_from([34, 50, 400]),
+    seqs=st.integers(1, 8),
+    is_async=st.booleans(),
+)
 def test_every_request_ends_once_and_the_guaranteed_ones_are_never_paused(
-    policy: str, load: Workload, num_blocks: int, seqs: int
+    policy: str, load: Workload, num_blocks: int, seqs: int, is_async: bool
 ) -> None:
     # Tokens and blocks are checked by run_cluster itself at the end of every run.
     spec = ClusterSpec(
         timer=TIMERS[0],
-        limits=limits(policy, seqs, 64),
+        limits=limits(policy, seqs, 64, is_async=is_async),
         num_blocks=num_blocks,
         max_model_len=10_000,
     )

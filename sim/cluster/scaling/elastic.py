@@ -63,7 +63,7 @@ class Elastic(Together):
             spec.size,
             is_waking=spec.start.plan.is_waking,
             reserve=spec.options.warm_replicas,
-            is_idle=lambda number: not any(w.outstanding for w in self._workers_of(number)),
+            is_idle=lambda number: not any(self._at_replica(number)),
             on_start=self._begin_cold,
             on_change=self._route_to_ready,
         )
@@ -75,6 +75,9 @@ class Elastic(Together):
         self._lives: dict[int, object] = {}
         self._crash_rngs = [stream(seed, f"failures {number}") for number in range(spec.size)]
         self._routers_away_until_s = -math.inf
+        self._is_live = routing.is_live
+        # Of every worker, the requests that are there by their numbers.
+        self._there: list[dict[int, Sequence]] = [{} for _ in self._workers]
         self._left = self._crashes = self._held = self._arrivals = 0
         self._kept = self._first_tokens = 0
         self._end_s = 0.0
@@ -113,12 +116,17 @@ class Elastic(Together):
         )
 
     def _horizon(self) -> float:
-        return min(self._horizon_s, self._agenda.next_s)
+        if self._slots or self._is_live:
+            return -math.inf
+        return min(self._next_arrival_s, self._agenda.next_s)
 
     # --- replicas -----------------------------------------------------------------------------
 
     def _workers_of(self, number: int) -> Items[Worker]:
         return self._workers[number * self._ranks : (number + 1) * self._ranks]
+
+    def _at_replica(self, number: int) -> Items[dict[int, Sequence]]:
+        return self._there[number * self._ranks : (number + 1) * self._ranks]
 
     def _begin_cold(self, number: int) -> None:
         for engines in self._engines[number * self._ranks : (number + 1) * self._ranks]:
@@ -138,6 +146,7 @@ class Elastic(Together):
         """Returns what an autoscaler sees now; counts of the interval begin anew."""
         ready = self._fleet.ready
         workers = [worker for number in ready for worker in self._workers_of(number)]
+        there = [len(own) for number in ready for own in self._at_replica(number)]
         held = self._dispatcher.held
         engines = [e for n in ready for es in self._engines_of(n) for e in es]
         use = [engine.used_blocks_at(now_s) / engine.kv.num_blocks for engine in engines]
@@ -146,8 +155,8 @@ class Elastic(Together):
             time_s=now_s,
             ready=len(ready),
             starting=self._fleet.starting,
-            waiting=sum(worker.waiting for worker in workers) + held,
-            outstanding=sum(worker.outstanding for worker in workers) + held,
+            waiting=sum(worker.engine.num_waiting for worker in workers) + held,
+            outstanding=sum(there) + held,
             kv_use=sum(use) / len(use) if use else 0.0,
             arrivals=self._arrivals,
             interval_s=self._spec.options.autoscaler_interval_s,
@@ -196,9 +205,8 @@ class Elastic(Together):
             return
         self._crashes += 1
         self._fleet.fail(number, now_s)
-        first = number * self._ranks
-        for worker in range(first, first + self._ranks):
-            for request in self._dispatcher.requests_at(worker):
+        for own in self._at_replica(number):
+            for request in sorted(own):
                 self._give_up(request, Refusal.FAILED, now_s)
         self._agenda.at(now_s + repair_s, lambda then_s: self._fleet.repair(number, then_s))
 
@@ -211,7 +219,7 @@ class Elastic(Together):
         """Breaks every connection, and lets who comes wait until the routers are back."""
         self._routers_away_until_s = now_s + seconds
         self._route_to_ready()
-        for request in self._dispatcher.requests():
+        for request in sorted(request for own in self._there for request in own):
             self._give_up(request, Refusal.FAILED, now_s)
         self._agenda.at(now_s + seconds, self._bring_routers_back)
 
@@ -234,33 +242,40 @@ class Elastic(Together):
         self._attempts.begin(index, now_s)
         self._dispatcher.arrive(index, self._recorder.sent_s[index])
 
-    def _on_send(self, index: int, number: int, waited_s: float) -> None:
-        if self._attempts.number(index) > 1:
-            waited_s = self._env.now - self._recorder.arrived_s[index]
-        super()._on_send(index, number, waited_s)
+    def send(self, request: int, replica: int, waited_s: float) -> None:
+        """Queues a request at a replica; what passed since its first arrival is waiting."""
+        if self._attempts.number(request) > 1:
+            waited_s = self._env.now - self._recorder.arrived_s[request]
+        self._recorder.hand_over(request, replica, waited_s)
+        seq = self._there[replica][request] = self._requests.sequence(request)
+        self._workers[replica].submit(seq)
 
     def _give_up(self, index: int, reason: Refusal, now_s: float) -> None:
         """Ends an attempt wherever it is; the client may make another."""
-        number = self._recorder.replica[index]
-        seq = self._dispatcher.take_back(index)
-        if seq is not None:
-            self._workers[number].abort(seq)
-            self._fleet.look(number // self._ranks, now_s)
+        worker = self._recorder.replica[index]
+        seq = self._there[worker].pop(index) if worker >= 0 else None
         self._recorder.take_back(index)
+        self._dispatcher.take_back(index, seq)
+        if seq is not None:
+            self._workers[worker].abort(seq)
+            self._fleet.look(worker // self._ranks, now_s)
         if not self._attempts.retry(index, now_s):
-            super()._on_shed(index, reason, now_s)
+            super().turn_away(index, reason)
             self._settle(now_s)
 
-    def _on_shed(self, index: int, reason: Refusal, time_s: float) -> None:
-        if not self._attempts.retry(index, time_s):
-            super()._on_shed(index, reason, time_s)
-            self._settle(time_s)
+    def turn_away(self, request: int, reason: Refusal) -> None:
+        """Lets a client whose request was shed try again, or notes that it does not."""
+        now_s = self._env.now
+        if not self._attempts.retry(request, now_s):
+            super().turn_away(request, reason)
+            self._settle(now_s)
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
-        number = self._recorder.replica[seq.index] // self._ranks
+        worker = self._recorder.replica[seq.index]
+        del self._there[worker][seq.index]
         self._attempts.ended(seq.index)
         super()._on_finish(seq, time_s)
-        self._fleet.look(number, time_s)
+        self._fleet.look(worker // self._ranks, time_s)
         self._settle(time_s)
 
     def _settle(self, time_s: float) -> None:
@@ -271,16 +286,17 @@ class Elastic(Together):
             self._agenda.close()
 
     def _watch_first_tokens(self) -> None:
-        """Tells clients' deadlines, and the autoscaler's SLO, of every first token."""
-        needs_deadlines = self._recorder.workload.client.client_timeout_s is not None
-        if not needs_deadlines and math.isinf(self._slo_s):
-            return
+        """Tells routers, clients' deadlines and the autoscaler's SLO of every first token."""
         for engines in self._engines:
             for engine in engines:
                 engine.on_prefilled = partial(self._on_first_token, engine)
 
     def _on_first_token(self, engine: Engine, seq: Sequence) -> None:
-        if self._dispatcher.prefilled(seq):
-            self._attempts.ended(seq.index)
-            self._first_tokens += 1
-            self._kept += engine.step_end_s - self._recorder.sent_s[seq.index] <= self._slo_s
+        worker = self._recorder.replica[seq.index]
+        # An attempt that was given up is still computed to the end of its step.
+        if worker < 0 or self._there[worker].get(seq.index) is not seq:
+            return
+        self._dispatcher.prefilled(seq)
+        self._attempts.ended(seq.index)
+        self._first_tokens += 1
+        self._kept += engine.step_end_s - self._recorder.sent_s[seq.index] <= self._slo_s

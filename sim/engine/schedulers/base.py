@@ -95,8 +95,11 @@ class Scheduler(Protocol):
         """Gives the prompt and the decodes their tokens, and blocks, of further such steps."""
         ...
 
-    def finish(self, seq: Sequence, /) -> None:
-        """Lets go of a sequence that has all its tokens."""
+    def settle(self, ended: list[Sequence], /) -> None:
+        """Lets go of the sequences that the last step gave their last tokens, in running order.
+
+        With asynchronous scheduling, ``schedule`` has formed the next batch by then.
+        """
         ...
 
     def abort(self, seq: Sequence, /) -> bool:
@@ -111,6 +114,15 @@ class StepByStep:
     """For schedulers that form every step with a chunk by itself."""
 
     __slots__ = ()
+
+    def settle(self, ended: list[Sequence]) -> None:
+        """Lets go of sequences one by one."""
+        for seq in ended:
+            self.finish(seq)
+
+    def finish(self, seq: Sequence) -> None:
+        """Lets go of a sequence that has all its tokens."""
+        raise NotImplementedError
 
     def chunk_repeats(self) -> int:
         """Returns 0."""

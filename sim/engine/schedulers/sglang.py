@@ -17,57 +17,32 @@ The rules, as read in SGLang 0.5.14 (``docs/sglang-rules.md`` says where, and wh
 
 from __future__ import annotations
 
-from collections import deque
-
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
-from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
+from dynosim.sim.engine.schedulers.base import Scheduler
 from dynosim.sim.engine.sequence import Sequence
-from dynosim.sim.engine.sglang_rules import sglang_rules
-from dynosim.sim.engine.speculative_decode_set import decode_set
-from dynosim.sim.engine.speculative_output_estimate import output_estimate
+from dynosim.sim.engine.sglang_running import SglangRunning
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.waiting_order import WaitingOrder
-from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("fcfs", "lpm", "dfs_weight", "lof")
 
 
-class SglangScheduler(StepByStep):
-    """Forms the batch of each step.
-
-    ``prefilling`` holds the sequences of the batch's chunks, and the one whose prompt is cut.
-    """
+class SglangScheduler(SglangRunning):
+    """Forms the batch of each step."""
 
     def __init__(self, limits: EngineLimits, kv: RadixCache, log: StepLog) -> None:
-        self.kv = kv
-        self.running: dict[int, Sequence] = {}
-        self.prefilling: list[Sequence] = []
-        self.decoding = decode_set(limits, kv.num_blocks, log)
-        self.chunks: list[tuple[Sequence, int]] = []
-        self.waiting: deque[Sequence] = deque()
+        super().__init__(limits, kv, log)
         self.may_overtake = False
         self.decodes_pause = False
         self._limits = limits
-        self._log = log
-        self._rules = rules = sglang_rules()
-        self._estimate = output_estimate(rules, limits.schedule_conservativeness, self.decoding)
-        self._block_size = limits.block_size
-        self._unit_tokens = limits.block_size * kv.blocks_per_unit
-        # What requests hold of the tree, by index; kept while they are retracted.
-        self._leases: dict[int, Lease] = {}
         self._waiting_order = WaitingOrder(
-            limits.scheduling_policy, kv, self._leases, limits.block_size, rules
+            limits.scheduling_policy, kv, self._leases, limits.block_size, self._rules
         )
-        self._chunked: Sequence | None = None
         # Nobody is tried again until a decode batch has lost somebody.
         self._is_full = False
-        # Requests that ended in the last decode steps: noticed when the next one is formed.
-        self._num_gone = 0
-        # How many of the step's chunks are in the tree.
-        self._num_cached = 0
         # Whether the step's decodes take part in its prefill batch, and the blocks kept for them.
         self._is_mixed = False
         self._kept_back = 0
@@ -78,51 +53,55 @@ class SglangScheduler(StepByStep):
 
         The batch is empty only when there is no work.
         """
+        self._drop_trailing()
         self._end_batch()
         can_try = bool(self.waiting) and not self._is_full
         if (can_try or self._chunked is not None) and self._form_prefill(now_s):
             return False
-        retracted = self._form_decode()
-        if self.decoding.size:
-            return retracted or (bool(self.waiting) and not self._is_full)
+        is_single = self._form_decode()
+        is_single = self._trail() or is_single
+        if self.decoding.width:
+            return is_single or (bool(self.waiting) and not self._is_full)
         if self.waiting:
             # All that ran have ended. A step of nobody takes no time.
             return self.schedule(now_s)
         self._estimate.restart(None, self.decoding.steps)
         return False
 
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        self._drop_trailing()
+        self._end_batch()
+        if self.running.get(seq.order) is not seq:
+            return self._forget_waiting(seq)
+        self._give_up(seq)
+        self._is_full = False
+        return True
+
     def _end_batch(self) -> None:
         """Caches what the last step's chunks computed; those whose prompts are done decode now."""
         if not self.chunks:
             return
-        self._cache_chunks(len(self.chunks))
+        if self._is_async:
+            self._unsettled = [seq for seq, _ in self.chunks if seq is not self._chunked]
+            if self._chunked is not None and len(self._unsettled) < len(self.chunks):
+                self._cache(self._chunked)
+        else:
+            self._cache_chunks(len(self.chunks))
         decoding = self.decoding
-        num_joined = 0
+        num_joined = num_ended = 0
         for seq, _ in self.chunks:
             if seq.is_decoding:
                 self._estimate.add(seq.index, decoding.steps, seq.output_tokens - seq.emitted)
                 num_joined += 1
-        num_before = decoding.size - num_joined + self._num_gone
-        if num_joined < len(self.chunks) or not num_before or self._is_mixed:
+            elif seq.has_ended and self._is_async:
+                num_ended += 1
+        num_before = decoding.size - num_joined + self._num_gone + self._num_unseen - num_ended
+        if num_joined + num_ended < len(self.chunks) or not num_before or self._is_mixed:
             # Some have ended, or the batch becomes the running one.
             self._is_full = False
         self.chunks.clear()
         self.decodes_pause = False
-
-    def _cache_chunks(self, stop: int) -> None:
-        """Puts computed blocks into the tree: those of the last step's chunks before ``stop``."""
-        for seq, _ in self.chunks[self._num_cached : stop]:
-            self._cache(seq)
-        self._num_cached = stop
-
-    def _cache(self, seq: Sequence) -> None:
-        units = seq.units
-        num_units = min(seq.computed // self._unit_tokens, len(units))
-        num_blocks = seq.computed // self._block_size
-        if num_units < len(units):
-            # Of a unit that is computed in part, nobody could find anything.
-            num_blocks = num_units * self.kv.blocks_per_unit
-        self.kv.insert(self._leases[seq.index], units, num_units, num_blocks)
 
     # --- prefill ------------------------------------------------------------------------------
 
@@ -130,7 +109,7 @@ class SglangScheduler(StepByStep):
         """Forms a prefill batch; returns whether there is one."""
         chunked = self._chunked
         num_decode = self.decoding.size
-        slots = self._limits.max_num_seqs - num_decode
+        slots = self._limits.max_num_seqs - num_decode - self._num_unseen
         slots -= max(self._num_gone, chunked is not None)
         if slots <= 0 and chunked is None:
             self._is_full = True
@@ -150,6 +129,8 @@ class SglangScheduler(StepByStep):
         if self._limits.enable_mixed_chunk:
             self._mix()
         self.decodes_pause = num_decode > 0 and not is_mixed
+        if is_mixed:
+            self._trail()
         if not self.decodes_pause:
             # It counts as a step of the decode set, but the ratio falls in decode batches only.
             self._estimate.skip_step()
@@ -285,20 +266,15 @@ class SglangScheduler(StepByStep):
         self.kv.take(self._kept_back)
         self._num_gone = 0
         chunks = [seq for seq, _ in self.chunks]
-        self._reorder(chunks + [seq for seq in self.running.values() if seq.is_decoding])
-
-    def _reorder(self, sequences: list[Sequence]) -> None:
-        """Puts all running sequences in the given order."""
-        for order, seq in zip(sorted(self.running), sequences, strict=True):
-            seq.order = order
-        self.running = {seq.order: seq for seq in sequences}
+        decodes = [seq for seq in self.running.values() if seq.is_decoding or seq.has_ended]
+        self._reorder(chunks + decodes)
 
     # --- decode -------------------------------------------------------------------------------
 
     def _form_decode(self) -> bool:
         """Forms a batch of all that decode; returns whether some had to be retracted for it."""
         decoding = self.decoding
-        has_shrunk = self._num_gone > 0 or not decoding.size
+        has_shrunk = self._num_gone > 0 or not (decoding.size or self._num_unseen)
         self._num_gone = 0
         must_retract = decoding.blocks_for_step() > self.kv.free_blocks
         if must_retract:
@@ -307,94 +283,6 @@ class SglangScheduler(StepByStep):
             self._is_full = False
         self.kv.take_step(decoding.blocks_for_step(), decoding.size)
         return must_retract
-
-    def _retract(self) -> None:
-        """Sends sequences back until the others have blocks for their next token."""
-        decoding = self.decoding
-        ahead = self._rules.retract_decode_steps
-        while (needed := decoding.blocks_for_step()) > self.kv.free_blocks:
-            self.kv.make_room(needed)
-            # SGLang fails the last one that decodes; here the prompt that is in its way goes.
-            victim = self._chunked if decoding.size == 1 else self._victim()
-            assert victim is not None, "a request alone has no room"
-            self._send_back(victim)
-            self.kv.make_room(-(-ahead * decoding.size // self._block_size))
-        kept = sorted((s for s in self.running.values() if s.is_decoding), key=self._least_last)
-        self._reorder(kept + self.prefilling)
-        generated = sum(map(decoding.emitted, kept))
-        allowed = sum(seq.output_tokens for seq in kept)
-        ratio = min(1.0, (generated + ahead * len(kept)) / (allowed + 1))
-        self._estimate.restart(ratio, decoding.steps + 1)
-
-    def _victim(self) -> Sequence:
-        """Returns who has generated least; of those the longest prompt, then the last in order."""
-        decodes = (seq for seq in reversed(self.running.values()) if seq.is_decoding)
-        return max(decodes, key=self._least_last)
-
-    def _least_last(self, seq: Sequence) -> tuple[int, int]:
-        """Sorts decoding sequences by tokens generated, most first, then by prompt, short first."""
-        return -self.decoding.emitted(seq), seq.prompt_tokens
-
-    def _send_back(self, seq: Sequence) -> None:
-        """Sends a running sequence to the end of the queue; the tree keeps what it has."""
-        del self.running[seq.order]
-        if seq.is_decoding:
-            self.decoding.leave(seq)
-            self._estimate.remove(seq.index)
-            self._log.interrupt(seq.index, seq.first_step)
-        else:
-            self.prefilling.remove(seq)
-            self._chunked = None
-        self._let_go(seq)
-        seq.target = seq.prompt_tokens + seq.emitted
-        seq.computed = seq.blocks = 0
-        seq.preemptions += 1
-        self.waiting.append(seq)
-
-    def _let_go(self, seq: Sequence) -> None:
-        lease = self._leases[seq.index]
-        self.kv.give_back(seq.blocks - lease.blocks)
-        self.kv.release(lease)
-
-    def abort(self, seq: Sequence) -> bool:
-        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
-        self._end_batch()
-        if self.running.get(seq.order) is not seq:
-            # Of a request that was retracted there may be a lease, which holds nothing.
-            is_here = drop(self.waiting, seq)
-            if is_here:
-                self._leases.pop(seq.index, None)
-            return is_here
-        del self.running[seq.order]
-        if seq.is_decoding:
-            self.decoding.leave(seq)
-            self._estimate.remove(seq.index)
-            self._log.interrupt(seq.index, seq.first_step)
-            self._num_gone += 1
-        else:
-            self.prefilling.remove(seq)
-            if self._chunked is seq:
-                self._chunked = None
-        self._let_go(seq)
-        del self._leases[seq.index]
-        self._is_full = False
-        return True
-
-    def finish(self, seq: Sequence) -> None:
-        """Lets go of a sequence that has all its tokens; the tree keeps them."""
-        if seq.index in self._estimate:
-            self._estimate.remove(seq.index)
-            if not self.chunks:
-                self._num_gone += 1
-        else:
-            position = next(i for i, (other, _) in enumerate(self.chunks) if other is seq)
-            self._cache_chunks(position)
-            self._num_cached = position + 1
-        del self.running[seq.order]
-        self._cache(seq)
-        self._let_go(seq)
-        del self._leases[seq.index]
-        self._log.stint(seq.index, seq.first_step, self._log.num_steps)
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:

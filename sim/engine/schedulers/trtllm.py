@@ -51,6 +51,7 @@ class TrtllmScheduler(StepByStep):
     __slots__ = (
         "_block_size",
         "_chunk_unit",
+        "_is_async",
         "_is_guaranteed",
         "_limits",
         "_log",
@@ -82,6 +83,7 @@ class TrtllmScheduler(StepByStep):
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
+        self._is_async = limits.async_scheduling
         self._is_guaranteed = limits.scheduling_policy == "guaranteed_no_evict"
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
@@ -97,16 +99,21 @@ class TrtllmScheduler(StepByStep):
         self._unpledged = kv.num_blocks
 
     def schedule(self, now_s: float) -> bool:
-        """Forms the batch of the next step; returns whether anyone was paused for it."""
-        self._store_prompts()
-        self.chunks.clear()
+        """Forms the batch of the next step; returns whether the one after it may differ at once.
+
+        That is so where anyone was paused for it, or those who wait may find a prompt from now on.
+        """
+        computed = self.chunks
+        self.chunks = []
+        if not self._is_async:
+            self._store_prompts(computed)
         self.may_overtake = False
         decoding = self.decoding
         kv = self.kv
         blocks = decoding.blocks_for_step()
         paused = blocks > kv.free_blocks
         while blocks > kv.free_blocks:
-            self._pause(self.running[max(self.running)])
+            self._pause(self._victim())
             blocks = decoding.blocks_for_step()
         kv.take(blocks)
         budget = self._limits.max_num_batched_tokens - decoding.size * self._query_tokens
@@ -114,6 +121,9 @@ class TrtllmScheduler(StepByStep):
             budget = self._continue_prompts(budget)
         if self.waiting and not paused:
             self._admit(budget, now_s)
+        if self._is_async and computed:
+            self._store_prompts(computed)
+            return paused or bool(self.waiting)
         return paused
 
     def _continue_prompts(self, budget: int) -> int:
@@ -243,9 +253,9 @@ class TrtllmScheduler(StepByStep):
 
     # --- what can be found --------------------------------------------------------------------
 
-    def _store_prompts(self) -> None:
-        """Lets others find the prompts that the last step completed."""
-        for seq, _ in self.chunks:
+    def _store_prompts(self, chunks: list[tuple[Sequence, int]]) -> None:
+        """Lets others find the prompts that were completed with ``chunks``."""
+        for seq, _ in chunks:
             if seq.is_decoding:
                 self._store(seq, seq.target)
 
@@ -267,6 +277,14 @@ class TrtllmScheduler(StepByStep):
         self._store(seq, seq.computed)
         self._free(seq)
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def _victim(self) -> Sequence:
+        """Returns the request that arrived last, of those that have tokens to come."""
+        return next(
+            self.running[order]
+            for order in sorted(self.running, reverse=True)
+            if not self.running[order].has_ended
+        )
 
     def abort(self, seq: Sequence) -> bool:
         """Lets go of a sequence that nobody wants any more; returns whether it was here."""

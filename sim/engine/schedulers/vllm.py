@@ -18,7 +18,8 @@ The rules, as observed on vLLM 0.32.0 itself (``tests/parity`` replays its recor
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import filterfalse, islice
+from operator import attrgetter
 
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
@@ -32,6 +33,7 @@ from dynosim.sim.engine.waiting_queue import PriorityQueue, drop
 POLICIES = ("fcfs", "priority")
 
 _UNBOUNDED = 1 << 60
+_HAS_ENDED = attrgetter("has_ended")
 
 
 class VllmScheduler:
@@ -43,6 +45,7 @@ class VllmScheduler:
 
     __slots__ = (
         "_block_size",
+        "_is_async",
         "_is_priority",
         "_limits",
         "_log",
@@ -76,6 +79,7 @@ class VllmScheduler:
         self.waiting: deque[Sequence] | PriorityQueue = (
             PriorityQueue() if self._is_priority else deque()
         )
+        self._is_async = limits.async_scheduling
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
         # vLLM takes the fraction of all blocks, its null block among them.
@@ -104,7 +108,7 @@ class VllmScheduler:
             kv.take(blocks)
         if self.waiting and not preempted:
             self._admit(budget, now_s)
-        if preempted and not self.chunks and not decoding.size:
+        if preempted and not self.chunks and not decoding.size and not self._is_async:
             # The first sequence preempted itself. A step of nobody takes no time.
             return self.schedule(now_s)
         return preempted
@@ -123,7 +127,10 @@ class VllmScheduler:
         decodes, as usual, it does not matter at whom blocks run out: victims come from the end,
         until there is enough for those who stay.
         """
-        prompts = list(islice(reversed(self.running.values()), len(self.prefilling)))
+        youngest = reversed(self.running.values())
+        if len(self.running) > len(self.prefilling) + self.decoding.size:
+            youngest = filterfalse(_HAS_ENDED, youngest)
+        prompts = list(islice(youngest, len(self.prefilling)))
         if self._is_priority or budget < 0 or any([seq.is_decoding for seq in prompts]):
             return self._schedule_one_by_one()
         prompts.reverse()
@@ -132,11 +139,20 @@ class VllmScheduler:
         preempted = False
         while blocks + wanted > kv.free_blocks:
             preempted = True
-            self._preempt(self._victim(), 0)
-            blocks = self.decoding.blocks_for_step()
+            victim = self._victim()
+            if victim.has_ended:
+                self._preempt(victim, 0)
+                continue
             if prompts:
                 prompts.pop()
                 chunks, wanted, left = self._chunks_of(prompts, budget)
+            else:
+                blocks -= self.decoding.missing_blocks(victim)
+            if blocks + wanted <= kv.free_blocks:
+                # All before it have theirs by the time it finds none.
+                kv.take(blocks + wanted)
+                blocks = wanted = 0
+            self._preempt(victim, 0)
         kv.take(blocks + wanted)
         for seq, chunk in chunks:
             seq.blocks = -(-(seq.computed + chunk) // self._block_size)
@@ -167,7 +183,7 @@ class VllmScheduler:
         given: dict[int, int] = {}
         preempted = False
         for seq in tuple(running.values()):
-            if seq.order not in running:
+            if seq.order not in running or seq.has_ended:
                 continue
             if budget <= 0:
                 break
@@ -328,11 +344,13 @@ class VllmScheduler:
 
     # --- leaving ------------------------------------------------------------------------------
 
-    def finish(self, seq: Sequence) -> None:
-        """Lets go of a sequence that has all its tokens."""
-        del self.running[seq.order]
-        self._free(seq)
-        self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+    def settle(self, ended: list[Sequence]) -> None:
+        """Lets go of sequences that have all their tokens; one may have been preempted since."""
+        for seq in ended:
+            if seq.order in self.running:
+                del self.running[seq.order]
+                self._free(seq, seq.computed)
+            self._log.stint(seq.index, seq.first_step, self._log.num_steps)
 
     def abort(self, seq: Sequence) -> bool:
         """Lets go of a sequence that nobody wants any more; returns whether it was here."""
@@ -343,7 +361,7 @@ class VllmScheduler:
             self.decoding.leave(seq)
         else:
             self.prefilling.remove(seq)
-        self._free(seq)
+        self._free(seq, seq.computed)
         return True
 
     def _victim(self) -> Sequence:
@@ -359,6 +377,13 @@ class VllmScheduler:
         already cached.
         """
         del self.running[seq.order]
+        seq.preemptions += 1
+        self.num_preemptions += 1
+        if seq.has_ended:
+            # With its last token on the way. It is not seen again.
+            self._free(seq, self._found_again(seq, given))
+            return
+        known = seq.computed + given
         if seq.is_decoding:
             held = self.decoding.held_blocks(seq, given > 0)
             self.decoding.leave(seq)
@@ -366,29 +391,37 @@ class VllmScheduler:
             seq.blocks = held
             # Drafts are not cached.
             given = min(given, 1)
+            known = self._found_again(seq, given)
         else:
             self.prefilling.remove(seq)
-        seq.computed += given
-        self._name_private_units(seq)
-        self._free(seq)
+        self._name_private_units(seq, known)
+        self._free(seq, known)
         seq.target = seq.prompt_tokens + seq.emitted
         seq.computed = seq.blocks = seq.named = 0
-        seq.preemptions += 1
-        self.num_preemptions += 1
         self.waiting.appendleft(seq)
 
-    def _name_private_units(self, seq: Sequence) -> None:
+    def _found_again(self, seq: Sequence, given: int) -> int:
+        """Returns how many tokens of a sequence that decoded until now can be found again.
+
+        A block can be found once all of its tokens are known. Asynchronously, that of the last
+        step is not known yet, unless a chunk of the prompt was computed in it.
+        """
+        tokens = seq.computed + given
+        is_known = given == 0 and seq.first_step == self._log.num_steps - 1
+        return tokens - (self._is_async and not is_known)
+
+    def _name_private_units(self, seq: Sequence, computed: int) -> None:
         """Lets a preempted sequence find again what it computed beyond its prompt's units."""
         if not self._limits.enable_prefix_caching or seq.named < len(seq.units):
             return
-        extra = seq.computed // self._unit_tokens - len(seq.units)
+        extra = computed // self._unit_tokens - len(seq.units)
         if extra > 0:
             units = seq.units = seq.units + self.kv.private_units(extra)
             seq.held = self.kv.register(units, seq.held, seq.named, len(units))
             seq.named = len(units)
 
-    def _free(self, seq: Sequence) -> None:
-        num_full = seq.computed // self._block_size if self._limits.enable_prefix_caching else 0
+    def _free(self, seq: Sequence, computed: int) -> None:
+        num_full = computed // self._block_size if self._limits.enable_prefix_caching else 0
         self.kv.release(seq.held, num_full, seq.blocks - num_full)
 
 

@@ -101,7 +101,7 @@ def _backend_row(name: str) -> list[str]:
         f"{card['oldest_version']} to {card['newest_version']}",
         f"{backend.max_num_seqs:,}",
         f"{backend.max_num_batched_tokens:,}",
-        f"{backend.gpu_memory_utilization:g}",
+        f"{backend.gpu_memory_utilization or 'by GPU'}",
         "yes" if backend.asynchronous_scheduling else "no",
     ]
 

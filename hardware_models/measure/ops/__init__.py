@@ -1,0 +1,1 @@
+"""One file a table family; ``build(lab, key)`` returns the kernels that can run that shape."""
