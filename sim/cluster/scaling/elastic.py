@@ -14,12 +14,12 @@ from dynosim.sim.cluster.routing import Routing
 from dynosim.sim.cluster.scaling.agenda import Agenda
 from dynosim.sim.cluster.scaling.attempts import Attempts
 from dynosim.sim.cluster.scaling.control import Control
-from dynosim.sim.cluster.scaling.failures import Failure
+from dynosim.sim.cluster.scaling.disruptions import Disruptions
 from dynosim.sim.cluster.scaling.fleet import Fleet
 from dynosim.sim.cluster.scaling.signals import Signals
 from dynosim.sim.cluster.scaling.spec import ScalingSpec
 from dynosim.sim.cluster.scaling.starter import Starter
-from dynosim.sim.cluster.scaling.states import ScalingLog, State
+from dynosim.sim.cluster.scaling.states import ScalingLog
 from dynosim.sim.cluster.together import Together
 from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.engine import Engine
@@ -71,14 +71,19 @@ class Elastic(Together):
         self._attempts = Attempts(
             self._agenda, policy, len(recorder.workload), seed, self._send_again, self._give_up
         )
-        # Of replicas that serve, what tells this period of service from the next.
-        self._lives: dict[int, object] = {}
-        self._crash_rngs = [stream(seed, f"failures {number}") for number in range(spec.size)]
-        self._routers_away_until_s = -math.inf
+        self._disruptions = Disruptions(
+            self._agenda,
+            self._fleet,
+            spec.options,
+            seed,
+            hang_up=self._hang_up,
+            slow_down=self._slow_down,
+            reroute=self._route_to_ready,
+        )
         self._is_live = routing.is_live
         # Of every worker, the requests that are there by their numbers.
         self._there: list[dict[int, Sequence]] = [{} for _ in self._workers]
-        self._left = self._crashes = self._held = self._arrivals = 0
+        self._left = self._held = self._arrivals = 0
         self._kept = self._first_tokens = 0
         self._end_s = 0.0
         slo_ms = spec.options.autoscaler_slo_ttft_ms
@@ -96,8 +101,7 @@ class Elastic(Together):
         if autoscaler is not None:
             most = options.max_replicas or self._spec.size
             Control(self._agenda, self._fleet, autoscaler, options, self._observe, most).start()
-        for failure in self._spec.failures:
-            self._agenda.at(failure.time_s, partial(self._strike, failure))
+        self._disruptions.start(self._spec.failures)
         super().run(fitting)
 
     def log(self) -> ScalingLog:
@@ -109,7 +113,7 @@ class Elastic(Together):
             end_s=self._end_s,
             start_s=fleet.start_s,
             fallbacks=self._starter.fallbacks,
-            crashes=self._crashes,
+            crashes=self._disruptions.crashes,
             attempts=self._attempts.made,
             held=self._held,
             infeasible=self._spec.infeasible,
@@ -134,10 +138,10 @@ class Elastic(Together):
                 engine.kv.flush()
 
     def _route_to_ready(self) -> None:
-        fleet = self._fleet
-        ready = fleet.ready
-        self._await_crashes(ready)
-        if self._env.now < self._routers_away_until_s:
+        ready = self._fleet.ready
+        now_s = self._env.now
+        self._disruptions.watch(ready, now_s)
+        if self._disruptions.routers_are_away(now_s):
             ready = []
         size = self._ranks
         self._dispatcher.route_to([n * size + rank for n in ready for rank in range(size)])
@@ -168,65 +172,16 @@ class Elastic(Together):
     def _engines_of(self, number: int) -> Items[Items[Engine]]:
         return self._engines[number * self._ranks : (number + 1) * self._ranks]
 
-    # --- failures -----------------------------------------------------------------------------
-
-    def _await_crashes(self, ready: Items[int]) -> None:
-        """Draws when each replica that has just begun to serve will crash."""
-        rate = self._spec.options.failure_rate_per_hour / 3600.0
-        if not rate:
-            return
-        for number in ready:
-            if number not in self._lives:
-                self._lives[number] = life = object()
-                time_s = self._env.now + float(self._crash_rngs[number].exponential(1.0 / rate))
-                self._agenda.at(time_s, partial(self._chance, number, life))
-        for number in [n for n in self._lives if n not in set(ready)]:
-            del self._lives[number]
-
-    def _chance(self, number: int, life: object, now_s: float) -> None:
-        if self._lives.get(number) is life:
-            self._crash(number, self._spec.options.failure_repair_s, now_s)
-
-    def _strike(self, failure: Failure, now_s: float) -> None:
-        match failure.kind:
-            case "crash":
-                self._crash(failure.replica, self._spec.options.failure_repair_s, now_s)
-            case "gpu_loss":
-                self._crash(failure.replica, failure.seconds, now_s)
-            case "slow":
-                self._slow_down(failure.replica, failure.factor)
-                end_s = now_s + failure.seconds
-                self._agenda.at(end_s, lambda _: self._slow_down(failure.replica, 1.0))
-            case "router":
-                self._restart_routers(failure.seconds, now_s)
-
-    def _crash(self, number: int, repair_s: float, now_s: float) -> None:
-        if self._fleet.state(number) not in (State.READY, State.DRAINING):
-            return
-        self._crashes += 1
-        self._fleet.fail(number, now_s)
-        for own in self._at_replica(number):
-            for request in sorted(own):
-                self._give_up(request, Refusal.FAILED, now_s)
-        self._agenda.at(now_s + repair_s, lambda then_s: self._fleet.repair(number, then_s))
+    def _hang_up(self, number: int | None, now_s: float) -> None:
+        """Ends the attempts that are at one replica, or at all."""
+        there = self._there if number is None else self._at_replica(number)
+        for request in sorted(request for own in there for request in own):
+            self._give_up(request, Refusal.FAILED, now_s)
 
     def _slow_down(self, number: int, factor: float) -> None:
         self._throttles[number].factor = factor
         for worker in self._workers_of(number):
             worker.cut()
-
-    def _restart_routers(self, seconds: float, now_s: float) -> None:
-        """Breaks every connection, and lets who comes wait until the routers are back."""
-        self._routers_away_until_s = now_s + seconds
-        self._route_to_ready()
-        for request in sorted(request for own in self._there for request in own):
-            self._give_up(request, Refusal.FAILED, now_s)
-        self._agenda.at(now_s + seconds, self._bring_routers_back)
-
-    def _bring_routers_back(self, now_s: float) -> None:
-        if now_s >= self._routers_away_until_s:
-            self._routers_away_until_s = -math.inf
-            self._route_to_ready()
 
     # --- requests -----------------------------------------------------------------------------
 

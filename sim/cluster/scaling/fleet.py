@@ -37,6 +37,7 @@ class Fleet:
     ) -> None:
         self._env = env
         self._starter = starter
+        self.size = size
         self._rest = State.ASLEEP if is_waking else State.OFF
         self._reserve = reserve
         self._is_idle = is_idle
