@@ -50,8 +50,8 @@ starts at the same time, serve, drain, sleep, wait in reserve, or fail. An autos
 windows and cooldown are applied to what it wants, as Kubernetes does. Policies are `threshold`,
 `target_tracking` (the Horizontal Pod Autoscaler's formula), `keda` (a total divided by a target),
 `predictive` (a forecast of the request rate: `constant`, `seasonal`, and with
-`pip install 'dynosim[forecast]'` `holt_winters` and `arima`) and `scheduled`; one more is one file in
-`sim/cluster/autoscalers/`.
+`pip install 'dynosim[forecast]'` `holt_winters` and `arima`) and `scheduled`; one more is one file
+in `sim/cluster/autoscalers/`.
 """
 
 TAIL = """
@@ -127,11 +127,11 @@ def _interval_table(rows: list[tuple[float, Metrics]]) -> Iterator[str]:
 def _start_table(rows: list[tuple[float, Metrics]]) -> Iterator[str]:
     yield "## How long a start may take\n"
     yield (
-        "Published: the SLO is held up to 180–200 s of start, and at 300 s p90 TTFT is 242 s "
-        "(Qwen3-32B, TP 2, H200).\nOurs: `examples/autoscaling/startup_cliff.yaml`. Where the cliff "
-        "is follows from how fast the load rises and how\nmuch room the target leaves; the ramp was "
-        "chosen so that it falls where the published one does. That there is\none, and how deep, is "
-        "the model's.\n"
+        "Published: the SLO is held up to 180–200 s of start, and at 300 s p90 TTFT is 242 s\n"
+        "(Qwen3-32B, TP 2, H200). Ours: `examples/autoscaling/startup_cliff.yaml`. Where the\n"
+        "cliff is follows from how fast the load rises and how much room the target leaves; the\n"
+        "ramp was chosen so that it falls where the published one does. That there is one, and\n"
+        "how deep, is the model's.\n"
     )
     yield "| start (s) | p90 TTFT published (s) | p90 TTFT ours (s) | GPU-hours |"
     yield "|---:|---:|---:|---:|"
@@ -144,9 +144,9 @@ def _start_table(rows: list[tuple[float, Metrics]]) -> Iterator[str]:
 def _remedy_table(rows: list[tuple[str, Simulation]]) -> Iterator[str]:
     yield "## A spike: cold, snapshot, asleep, in reserve\n"
     yield (
-        "`examples/autoscaling/spike.yaml`: gpt-oss-120b on B200, one replica, sixteen times the load "
-        "within an instant, up\nto six replicas, all reading from one NFS. Five restores at once "
-        "share it, which is why a snapshot helps less than its\nfifteen seconds alone promise.\n"
+        "`examples/autoscaling/spike.yaml`: gpt-oss-120b on B200, one replica, sixteen times the\n"
+        "load within an instant, up to six replicas, all reading from one NFS. Five restores at\n"
+        "once share it, which is why a snapshot helps less than its 15 s alone promise.\n"
     )
     yield (
         "| new replicas | start, mean (s) | p90 TTFT (s) | TTFT within 2 s | GPU-hours | "

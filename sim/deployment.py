@@ -19,5 +19,6 @@ class Deployment(ScalingOptions, StartupOptions, RouterOptions, EngineArgs):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of the whole deployment."""
-        return self.replicas * self.gpus_per_replica
+        """GPUs of the whole deployment, at most."""
+        replicas = self.max_replicas if self.autoscaler is not None else None
+        return ((replicas or self.replicas) + self.warm_replicas) * self.gpus_per_replica

@@ -65,7 +65,8 @@ def parallel_shape(args: EngineArgs) -> str:
 def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
-    yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
+    at_most = "up to " if deployment.autoscaler is not None else ""
+    yield f"{engine.model.name} on {at_most}{deployment.num_gpus} × {engine.gpu.name}, {backend}"
     shape = parallel_shape(engine.args)
     replicas: object = deployment.replicas
     if deployment.autoscaler is not None:
