@@ -52,7 +52,7 @@ class Abreast:
         for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
             if arrives_s > self._now_s:
                 self._advance(arrives_s)
-                self._now_s = arrives_s
+                self._now_s = float(arrives_s)
             self._dispatcher.arrive(index, recorder.sent_s[index])
         self._advance(math.inf)
 

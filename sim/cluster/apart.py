@@ -16,27 +16,9 @@ from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.routers.base import Router
+from dynosim.sim.cluster.unseen import Unseen
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.results import Recorder
-
-
-class Unseen:
-    """A replica that the router must choose without looking."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    @property
-    def outstanding(self) -> int:
-        """Raises AssertionError: there is no telling before the run."""
-        raise AssertionError("a router that is blind looked at a replica")
-
-    prefilling = prefill_tokens = decode_blocks = waiting = outstanding
-
-    @property
-    def kv_use(self) -> float:
-        """Raises AssertionError."""
-        raise AssertionError("a router that is blind looked at a replica")
 
 
 def run_apart(

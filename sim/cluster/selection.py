@@ -24,8 +24,10 @@ def softmin(costs: Sequence[float], temperature: float, rng: np.random.Generator
     At temperature 0 that is one of the least. The scale is Dynamo's: what matters is how a cost
     compares with the others, not its size.
     """
+    if temperature == 0.0:
+        return least(costs, rng)
     low, high = min(costs), max(costs)
-    if temperature == 0.0 or low == high:
+    if low == high:
         return least(costs, rng)
     scale = -1.0 / ((high - low) * temperature)
     weights = [exp((cost - low) * scale) for cost in costs]

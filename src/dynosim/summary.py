@@ -17,6 +17,7 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = (
     ("TTFT", "ttft"),
     ("  frontend", "frontend"),
+    ("  router", "router"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
     ("TPOT", "tpot"),
@@ -73,11 +74,19 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
         replicas = f"{deployment.min_replicas} to {deployment.max_replicas}"
         shape += f", {deployment.autoscaler}"
     yield f"{replicas} replica(s) × {shape}, router {deployment.router}"
-    failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
+    duration = shown(metrics["duration"], ",.1f")
     yield (
-        f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
+        f"{metrics['completed']:,} requests{_unserved(metrics)} in {duration} s; "
         f"{loop(simulation, spec)}"
     )
+
+
+def _unserved(metrics: Metrics) -> str:
+    """Returns how many requests were too long, shed or given up by their clients, in words."""
+    lost = metrics["rejected_failed"] + metrics["rejected_timed_out"]
+    refused = metrics["failed"] - metrics["rejected"]
+    counts = {"refused": refused, "shed": metrics["rejected"] - lost, "lost": lost}
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
 
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
@@ -98,6 +107,8 @@ def _latency_table(metrics: Metrics) -> str:
     rows = [
         [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
+        # Mostly nobody waits at a router.
+        if name != "router" or metrics["p99_router_ms"] > 0.0
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
-from dynosim.sim.cluster.apart import Unseen
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.routers.random import RandomChoice
 from dynosim.sim.cluster.routers.round_robin import RoundRobin
+from dynosim.sim.cluster.unseen import Unseen
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
