@@ -31,13 +31,15 @@ class RunEnd(simpy.Event):
 
 
 class Worker:
-    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time,
-    ``on_run_end``, if given, after every run that had an event.
+    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time.
 
-    An event ends each run that reaches the ``horizon``, the time before which nothing from
-    outside can concern the engine; runs that end before it follow each other without one
-    (conservative lookahead, Chandy and Misra 1979). An arrival may cut a run short; the event of
-    the old end is then stale and recognised by its number.
+    ``on_step`` is called as a run begins, with its end, ``on_run_end`` after a run has ended and
+    the next one begun.
+
+    An event ends each run that reaches the ``horizon``, if there is one: the time before which
+    nothing from outside can concern the engine (conservative lookahead, Chandy and Misra 1979).
+    Runs that end before it follow each other without an event. An arrival may cut a run short; the
+    event of the old end is then stale and recognised by its number.
     """
 
     def __init__(
@@ -45,14 +47,16 @@ class Worker:
         env: simpy.Environment,
         engine: Replica,
         on_finish: Callable[[Sequence, float], None],
-        horizon: Callable[[], float],
+        on_step: Callable[[float], None] | None = None,
         on_run_end: Callable[[], None] | None = None,
+        horizon: Callable[[], float] | None = None,
     ) -> None:
         self.engine = engine
         self._env = env
         self._on_finish = on_finish
-        self._horizon = horizon
+        self._on_step = on_step
         self._after_run = on_run_end
+        self._horizon = horizon
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
@@ -66,7 +70,27 @@ class Worker:
         if self._leaving and any(gone.index == seq.index for gone in self._leaving):
             self._joining.append(seq)
             return
-        sooner_s = self.engine.enqueue(seq, self._env.now)
+        self._look_again(self.engine.enqueue(seq, self._env.now))
+
+    def expect(self, seq: Sequence) -> None:
+        """Queues a request whose prompt another replica computes."""
+        self._look_again(self.engine.expect(seq, self._env.now))
+
+    def load(self, seq: Sequence, *, with_token: bool) -> None:
+        """Notes that the KV of an expected request has come, with its first token or without."""
+        now_s = self._env.now
+        sooner_s = self.engine.load(seq, now_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
+            self._on_finish(seq, now_s)
+        self._look_again(sooner_s)
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks that were kept of a finished request."""
+        self.engine.free(seq)
+        self._look_again()
+
+    def _look_again(self, sooner_s: float | None = None) -> None:
+        """Wakes the engine, or lets its run end sooner."""
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
@@ -86,9 +110,12 @@ class Worker:
             return
         if self._leaving:
             self._let_go()
-        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._on_finish)
+        horizon_s = -math.inf if self._horizon is None else self._horizon()
+        end_s = self.engine.run_until(self._run_end_s, horizon_s, self._on_finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
+            if self._on_step is not None:
+                self._on_step(end_s)
         else:
             self._is_busy = False
         if self._after_run is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
+from dynosim.sim.engine.inbox import Inbox
 from dynosim.sim.engine.sequence import Sequence
 
 
@@ -48,7 +49,7 @@ class PriorityQueue:
         heapify(self._heap)
 
 
-def drop(waiting: deque[Sequence] | PriorityQueue, seq: Sequence) -> bool:
+def drop(waiting: deque[Sequence] | PriorityQueue | Inbox, seq: Sequence) -> bool:
     """Removes a sequence from a queue; returns whether it was there."""
     try:
         waiting.remove(seq)

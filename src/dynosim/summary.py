@@ -20,6 +20,7 @@ LATENCIES = (
     ("  router", "router"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
+    ("  transfer", "transfer"),
     ("TPOT", "tpot"),
     ("ITL", "itl"),
     ("E2EL", "e2el"),
@@ -41,6 +42,7 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_hand_overs(simulation, metrics),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
         *_scaling(simulation, metrics),
@@ -66,14 +68,17 @@ def parallel_shape(args: EngineArgs) -> str:
 def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
-    at_most = "up to " if deployment.autoscaler is not None else ""
-    yield f"{engine.model.name} on {at_most}{deployment.num_gpus} × {engine.gpu.name}, {backend}"
-    shape = parallel_shape(engine.args)
+    yield f"{engine.model.name} on {_gpus(simulation)}, {backend}"
     replicas: object = deployment.replicas
     if deployment.autoscaler is not None:
         replicas = f"{deployment.min_replicas} to {deployment.max_replicas}"
+    shape = f"{replicas} replica(s) × {parallel_shape(engine.args)}"
+    if deployment.autoscaler is not None:
         shape += f", {deployment.autoscaler}"
-    yield f"{replicas} replica(s) × {shape}, router {deployment.router}"
+    if simulation.prefill is not None:
+        prefill = parallel_shape(simulation.prefill.engine.args)
+        shape = f"prefill {deployment.prefill_replicas} × {prefill}, decode {shape}"
+    yield f"{shape}, router {deployment.router}"
     duration = shown(metrics["duration"], ",.1f")
     yield (
         f"{metrics['completed']:,} requests{_unserved(metrics)} in {duration} s; "
@@ -87,6 +92,16 @@ def _unserved(metrics: Metrics) -> str:
     refused = metrics["failed"] - metrics["rejected"]
     counts = {"refused": refused, "shed": metrics["rejected"] - lost, "lost": lost}
     return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+
+
+def _gpus(simulation: Simulation) -> str:
+    """Returns how many GPUs of which kind there are."""
+    deployment, gpu = simulation.deployment, simulation.engine.gpu
+    if simulation.prefill is None or simulation.prefill.engine.gpu == gpu:
+        at_most = "up to " if deployment.autoscaler is not None else ""
+        return f"{at_most}{deployment.num_gpus} × {gpu.name}"
+    other, own = simulation.prefill.engine.gpu, deployment.num_prefill_gpus
+    return f"{own} × {other.name} + {deployment.num_gpus - own} × {gpu.name}"
 
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
@@ -107,8 +122,9 @@ def _latency_table(metrics: Metrics) -> str:
     rows = [
         [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
+        if f"mean_{name}_ms" in metrics
         # Mostly nobody waits at a router.
-        if name != "router" or metrics["p99_router_ms"] > 0.0
+        and (name != "router" or metrics["p99_router_ms"] > 0.0)
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 
@@ -155,6 +171,21 @@ def _engine(metrics: Metrics) -> str:
         f"{metrics['preemptions']:,} preemptions, "
         f"prefix hit rate {metrics['prefix_hit_rate']:.1%}, busy {metrics['busy_share']:.1%}"
     )
+
+
+def _hand_overs(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields what the prefill pool did, and what went over the links between both pools."""
+    if simulation.prefill is not None:
+        busy = shown(metrics["prefill_busy_share"], ".1%")
+        peak = shown(metrics["prefill_kv_usage_peak"], ".1%")
+        done = f"{metrics['prefill_requests']:,} of {metrics['completed']:,} prompts"
+        yield "Prefill pool", f"{done}, busy {busy}, peak KV use {peak}"
+        yield (
+            "KV transfer",
+            f"{metrics['kv_transfer_gb']:,.1f} GB, busiest link in use "
+            f"{shown(metrics['link_busy_share'], '.1%')} of the time, "
+            f"at {shown(metrics['link_use'], '.1%')} of its bandwidth",
+        )
 
 
 def _speculation(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
@@ -251,7 +282,7 @@ def _errors(held_out: Mapping[str, Mapping[str, float]]) -> list[tuple[str, Mapp
 def _foundations(simulation: Simulation) -> Iterator[tuple[str, str]]:
     """Yields which kernels' times were measured and which only inferred."""
     by_kind: dict[str, list[str]] = {}
-    for source in simulation.timer.sources:
+    for source in simulation.sources:
         by_kind.setdefault(source.source, []).append(source.name)
     heading = "Rests on"
     for kind in ("measured", "transferred", "roofline"):

@@ -34,6 +34,7 @@ COMMANDS = {
     "simulate_prefix_hash": f"simulate EXAMPLES/routing/prefix_hash.yaml {ENGINE}",
     "simulate_central_queue": f"simulate EXAMPLES/routing/central_queue.yaml {ENGINE}",
     "simulate_shed": f"simulate EXAMPLES/routing/shed.yaml {ENGINE}",
+    "simulate_two_pools": "simulate EXAMPLES/disaggregation/deployment.yaml --calibration none",
     "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
     "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
 }

@@ -8,9 +8,8 @@ from functools import partial
 
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.cluster.frontend import LiveFrontend
-from dynosim.sim.cluster.replica import Replica
+from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routing import Routing
 from dynosim.sim.cluster.scaling.agenda import Agenda
 from dynosim.sim.cluster.scaling.attempts import Attempts
 from dynosim.sim.cluster.scaling.control import Control
@@ -39,9 +38,7 @@ class Elastic(Together):
 
     def __init__(
         self,
-        replicas: Items[Replica],
-        engines: Items[Items[Engine]],
-        routing: Routing,
+        pool: Pool,
         requests: Requests,
         recorder: Recorder,
         frontend: LiveFrontend,
@@ -49,10 +46,11 @@ class Elastic(Together):
         seed: int,
         throttles: Items[ThrottledTimer] = (),
     ) -> None:
-        super().__init__(replicas, engines, routing, requests, recorder, frontend)
+        super().__init__(pool, requests, recorder, frontend)
+        routing = pool.routing
         env = self._env
         self._spec = spec
-        self._engines = engines
+        self._engines = pool.engines_by_replica
         self._ranks = routing.ranks_apart
         self._throttles = throttles
         self._agenda = Agenda(env)

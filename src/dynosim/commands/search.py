@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
@@ -64,6 +65,23 @@ DryRun = Annotated[
         negative=(), show_default=False, help="Say what would be searched and how long it may take."
     ),
 ]
+Cache = Annotated[
+    Path | None,
+    Parameter(
+        metavar="DIR", help="Keep outcomes here, and simulate nothing twice from search to search."
+    ),
+]
+Replicates = Annotated[
+    int,
+    Parameter(
+        metavar="INT",
+        help="Draws of the workload on which to simulate the frontier and what is close to it.",
+    ),
+]
+CandidateTimeout = Annotated[
+    float | None,
+    Parameter(metavar="SECONDS", help="Longest that one candidate may take; beyond it has failed."),
+]
 Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
 
 
@@ -79,11 +97,15 @@ def search_command(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
     table_format: Format = "csv",
+    cache: Cache = None,
+    replicates: Replicates = 1,
+    candidate_timeout: CandidateTimeout = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
     """Search a space of deployments for the latency-versus-throughput Pareto frontier."""
     gc.enable()
+    warnings.showwarning = _note_warning
     settled = settle(space, n_trials=n_trials, seed=seed)
     if dry_run:
         print("\n".join(plan_only(settled).lines(workers or os.cpu_count() or 1)))
@@ -96,6 +118,9 @@ def search_command(
         resume=resume,
         overwrite=overwrite,
         table_format=table_format,
+        cache_dir=cache,
+        replicates=replicates,
+        candidate_timeout_s=candidate_timeout,
         progress=Silent() if quiet else Bar(),
     )
     print_result(result, _console())
@@ -104,6 +129,18 @@ def search_command(
     else:
         print_note(f"written to {output_dir}", quiet=quiet)
     return INTERRUPTED if result.ending == "interrupted" else 0
+
+
+def _note_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning as a note: what was mended, without the line of code that says so."""
+    print_note(f"warning: {message}", quiet=False)
 
 
 def _console() -> Console:
