@@ -13,7 +13,9 @@ from dynosim.sim.cluster.rank_group import GroupTimer
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.router_options import ROUND_ROBIN, RouterOptions
 from dynosim.sim.cluster.routing import Rotation, check_options
+from dynosim.sim.cluster.scaling.spec import ScalingSpec, steady
 from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.throttle import ThrottledTimer
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import HandOvers, Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
@@ -33,7 +35,8 @@ class ClusterSpec:
     ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
     timer is given, which then stands in for ``timer``.
 
-    With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers.
+    With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers. With
+    ``scaling`` replicas come and go, or fail; there cannot be both.
     """
 
     timer: Timer
@@ -49,6 +52,7 @@ class ClusterSpec:
     balancer: str = "round_robin"
     lockstep: GroupTimer | None = None
     prefill: PrefillSpec | None = None
+    scaling: ScalingSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,10 @@ class PrefillSpec:
 
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
+    if workload.client.gives_up and spec.scaling is None:
+        spec = replace(spec, scaling=steady(spec.replicas))
+    if spec.scaling is not None:
+        return _run_elastic(spec, spec.scaling, workload, seed)
     limits = _seeded(spec.limits, seed)
     pools = [spec] if spec.prefill is None else [spec, spec.prefill.pool]
     check_options(spec.routing, [pool.routing.router for pool in pools])
@@ -101,6 +109,53 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     return recorder.result(
         pool.logs, spec.num_blocks, spec.frontend, limits.drafting, hand_overs=prefill
     )
+
+
+def _run_elastic(
+    spec: ClusterSpec, scaling: ScalingSpec, workload: Workload, seed: int
+) -> RunResult:
+    """Returns the run of replicas that come, go or fail, or of clients that give up."""
+    from dynosim.sim.cluster.scaling.elastic import Elastic
+
+    if spec.prefill is not None:
+        raise UserError(
+            "prefill pools are neither scaled nor do they fail, and their clients are patient",
+            where="prefill_replicas",
+            hint="leave out prefill_replicas; or autoscaler, failures, warm_replicas and client_*",
+        )
+    check_options(spec.routing, [spec.routing.router])
+    limits = _seeded(spec.limits, seed)
+    if scaling.looks_into_steps(workload.client):
+        limits = replace(limits, leaps_chunks=False)
+    throttles = _throttles(spec, scaling)
+    requests = Requests(workload, limits)
+    pool = Pool.of(replace(spec, replicas=scaling.size), limits, requests, seed, throttles)
+    fitting = accepted(
+        workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
+    )
+    recorder = Recorder(workload)
+    if workload.max_concurrency is None:
+        recorder.send(fitting, spec.frontend, scaling.initial * spec.ranks, spec.frontend_s)
+    live = pool.live_frontend(spec, recorder)
+    elastic = Elastic(pool, requests, recorder, live, scaling, seed, throttles)
+    elastic.run(fitting)
+    pool.note_ranks(recorder.replica)
+    pool.check()
+    result = recorder.result(pool.logs, spec.num_blocks, spec.frontend, limits.drafting)
+    return replace(result, scaling=elastic.log())
+
+
+def _throttles(spec: ClusterSpec, scaling: ScalingSpec) -> list[ThrottledTimer]:
+    """Returns a timer for every replica where any may become slow."""
+    if not scaling.may_slow_down:
+        return []
+    if spec.lockstep is not None:
+        raise UserError(
+            "ranks that step together cannot be slowed down",
+            where="failures",
+            hint="allowed here: crash, gpu_loss, router",
+        )
+    return [ThrottledTimer(spec.timer) for _ in range(scaling.size)]
 
 
 def _run_disaggregated(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Generator
 
@@ -32,11 +33,14 @@ class Together:
         self._dispatcher = Dispatcher(pool, requests, self)
         on_run_end = self._dispatcher.serve_waiting if pool.routing.may_wait else None
         self._workers = [
-            Worker(self._env, replica, self._on_finish, on_run_end=on_run_end)
+            Worker(
+                self._env, replica, self._on_finish, on_run_end=on_run_end, horizon=self._horizon
+            )
             for replica in pool.replicas
         ]
         self._slots = recorder.workload.max_concurrency or 0
         self._in_flight = 0
+        self._next_arrival_s = -math.inf
         self._backlog: deque[int] = deque()
 
     def run(self, fitting: IntArray) -> None:
@@ -47,15 +51,24 @@ class Together:
             self._env.process(self._open_arrivals(fitting))
         self._env.run()
 
+    def _horizon(self) -> float:
+        """Returns the time before which nothing from outside can concern an engine.
+
+        Where answers make room for requests, it may not run ahead of the clock at all.
+        """
+        return -math.inf
+
     def _open_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""
         now_s = 0.0
         arrived_s = np.frombuffer(self._recorder.arrived_s)[fitting]
         for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
             if arrives_s > now_s:
+                self._next_arrival_s = arrives_s
                 yield self._env.timeout(arrives_s - self._env.now)
                 now_s = arrives_s
             self._route(index)
+        self._next_arrival_s = math.inf
 
     def _capped_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Sends every request at its time, or when a slot of ``max_concurrency`` is free."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload import summary
+from dynosim.sim.workload.client import PATIENT, ClientPolicy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +39,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     priority: IntArray | None = None
     session: IntArray | None = None
+    client: ClientPolicy = PATIENT
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -83,6 +83,16 @@ class SglangScheduler(SglangRunning):
         self._estimate.restart(None, self.decoding.steps)
         return False
 
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        self._drop_trailing()
+        self._end_batch()
+        if self.running.get(seq.order) is not seq:
+            return self._forget_waiting(self._queue if self._inbox is None else self._inbox, seq)
+        self._give_up(seq)
+        self._is_full = False
+        return True
+
     def _receive(self, inbox: Inbox) -> None:
         """Looks at who has arrived: after prefill, when nothing runs, else now and then."""
         step = self._log.num_steps
