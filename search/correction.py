@@ -85,7 +85,7 @@ def _positions(grid: Grid, candidates: Sequence[int]) -> FloatArray:
 
     An ordered axis is one coordinate from 0 to 1; of another, each value has its own.
     """
-    at = np.array([grid.coordinates(i) for i in candidates]).reshape(len(candidates), -1)
+    at = grid.coordinates_of(candidates)
     columns = []
     for axis, (length, is_ordered) in enumerate(zip(grid.lengths, grid.is_ordered, strict=True)):
         if length == 1:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dynosim.hardware_models.llm.quality import quality_of
+from dynosim.hardware_models.power import mean_watts
 from dynosim.search.outcome import Outcome, Task
 from dynosim.search.stability import instability
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.metrics import Metrics
 from dynosim.sim.simulate import Simulation, simulate
 
 
@@ -16,6 +18,7 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
     simulation = simulate(deployment, task.workload, seed=task.seed)
     metrics = simulation.metrics(task.goodput_ms or None)
     metrics |= {"quality": quality_of(simulation.engine.model)}
+    metrics |= _energy(simulation, metrics)
     refused = int(metrics["failed"])
     is_refusing = refused > task.max_refused
     return Outcome(
@@ -26,6 +29,15 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
         timing=_weakest_source(simulation),
         warnings=simulation.warnings,
     )
+
+
+def _energy(simulation: Simulation, metrics: Metrics) -> Metrics:
+    """Returns the boards' mean draw, and joules per output token; NaN where nothing came out."""
+    num_gpus = float(simulation.deployment.num_gpus)
+    watts = mean_watts(simulation.engine.gpu, num_gpus, metrics["busy_share"])
+    output_tok_s = metrics["output_throughput"]
+    joules = watts / output_tok_s if output_tok_s > 0 else float("nan")
+    return {"mean_watts": watts, "joules_per_output_token": joules}
 
 
 def _weakest_source(simulation: Simulation) -> str:

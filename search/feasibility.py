@@ -1,22 +1,22 @@
-"""Candidates that need no simulation: over budget, unknown, or refused by the memory model."""
+"""Candidates that need no simulation: unknown, or refused by the memory model."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.memory.rules import violated_rule
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.search.canonical import one_replica
 from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import resolve_for
 from dynosim.sim.workload.columns import Workload
 
 
-def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
-    """Returns the screen of a search: GPU budget first, then names, then the memory model."""
+def screen_for(workload: Workload) -> Screen:
+    """Returns the screen that asks names, then the memory model."""
 
     @lru_cache(maxsize=1 << 16)
     def refusal(deployment: Deployment) -> Outcome | None:
@@ -28,11 +28,8 @@ def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
         return None if plan.feasible else _refusal(engine, plan)
 
     def screen(deployment: Deployment) -> Outcome | None:
-        if max_gpus is not None and deployment.num_gpus > max_gpus:
-            detail = f"{deployment.num_gpus} GPUs, budget {max_gpus}"
-            return Outcome(reason="over_gpu_budget", detail=detail)
         # One replica's memory is every replica's, whatever the router.
-        return refusal(replace(deployment, replicas=1, router=Deployment.router))
+        return refusal(one_replica(deployment))
 
     return screen
 

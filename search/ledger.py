@@ -6,7 +6,10 @@ attributes: the deployment and its outcome, from which everything else is comput
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -46,7 +49,7 @@ class Ledger:
         self._choices = {
             d.name: CategoricalDistribution(d.values) for d in dimensions if len(d) > 1
         }
-        self._objectives = objectives
+        self._objectives, self._path = objectives, path
         with quiet_optuna():
             backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
             self._study = optuna.create_study(
@@ -71,7 +74,18 @@ class Ledger:
             )
 
     def record(self, trial: Trial, outcome: Outcome) -> None:
-        """Appends a finished trial; it is on disk when this returns."""
+        """Appends a finished trial; it is on disk when this returns. UserError where it is not."""
+        try:
+            self._append(trial, outcome)
+        except OSError as error:
+            raise UserError(
+                f"cannot be written: {error.strerror}",
+                where=f"{self._path}, trial {trial.number}",
+                hint=f"{len(self.outcomes)} trials are safe: continue with --resume",
+            ) from None
+        self.outcomes[trial.deployment] = outcome
+
+    def _append(self, trial: Trial, outcome: Outcome) -> None:
         import optuna
 
         deployment = asdict(trial.deployment)
@@ -93,7 +107,28 @@ class Ledger:
                 constraints=dict(trial.violations),
             )
         )
-        self.outcomes[trial.deployment] = outcome
+
+
+def read_trials(path: Path) -> list[tuple[int, Deployment, Outcome]]:
+    """Returns number, deployment and outcome of each trial of a journal, by number.
+
+    Nothing is written, also where another process is searching. UserError where it does not read.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    if not path.is_file():
+        raise UserError("no such file", where=str(path))
+    try:
+        with quiet_optuna():
+            storage = JournalStorage(JournalFileBackend(str(path)))
+            study = optuna.load_study(study_name=STUDY_NAME, storage=storage)
+            found = study.get_trials(deepcopy=False)
+    except (KeyError, ValueError) as error:
+        raise UserError(f"holds no study ({error})", where=str(path)) from None
+    rows = [(int(trial.user_attrs["number"]), *_read(trial)) for trial in found]
+    return sorted(rows, key=lambda row: row[0])
 
 
 def _state(trial: Trial, has_values: bool) -> Any:
@@ -112,12 +147,34 @@ def _read(frozen: Any) -> tuple[Deployment, Outcome]:
 
 
 def _mend(path: Path) -> None:
-    """Removes what a killed owner may leave: half a last line, and its lock."""
+    """Removes half a last line and the lock, as a killed owner leaves them, and damaged lines.
+
+    A line is a trial, or belongs to the study's head; trials that are lost are simulated again.
+    """
     Path(f"{path}.lock").unlink(missing_ok=True)
     if not path.exists():
         return
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
         with path.open("r+b") as file:
-            file.truncate(whole)
+            file.truncate(sum(map(len, lines[:-1])))
+        lines.pop()
+    kept = [line for line in lines if _reads(line)]
+    lost = len(lines) - len(kept)
+    if lost:
+        path.with_name(f"{path.name}.damaged").write_bytes(b"".join(lines))
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_bytes(b"".join(kept))
+        os.replace(partial, path)
+        warnings.warn(
+            f"{path}: {lost} line(s) do not read; kept as {path.name}.damaged, and trials that "
+            "are missing are simulated again",
+            stacklevel=2,
+        )
+
+
+def _reads(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False

@@ -128,6 +128,11 @@ def manifest(result: SearchResult, workload: Workload) -> dict[str, Any]:
         "knee": result.knee and result.knee.number,
         "cheapest": result.cheapest and result.cheapest.number,
         "hypervolume": result.hypervolume,
+        "hypervolume_gains": [
+            [gain.simulations, gain.trial, gain.hypervolume] for gain in result.convergence.gains
+        ],
+        "importances": {item.metric: dict(item.shares) for item in result.importances},
+        **({"non_dominated_shares": result.shares_best} if result.shares_best else {}),
         "hypervolume_reference": list(reference_point(result.trials, objectives)),
     }
 
@@ -142,7 +147,11 @@ def _run(result: SearchResult) -> dict[str, Any]:
     simulated = sum(t.is_simulated for t in result.trials)
     return {
         "command": sys.argv,
-        "trace": result.space.workload.trace,
+        "files": {
+            name: str(Path(value).resolve())
+            for name in FILE_FIELDS
+            if (value := getattr(result.space.workload, name)) is not None
+        },
         "workers": result.workers,
         "wall_s": round(result.wall_s, 3),
         "simulated": simulated,

@@ -95,7 +95,7 @@ class ScreenedProposer:
 
     def _one_of_each(self, grid: Grid) -> list[int]:
         """Returns the most promising row of every category: what is never tried teaches nothing."""
-        at = np.array([grid.coordinates(int(i)) for i in self._index]).reshape(len(self._index), -1)
+        at = grid.coordinates_of(self._index)
         chosen: list[int] = []
         for axis, is_ordered in enumerate(grid.is_ordered):
             for value in [] if is_ordered else np.unique(at[:, axis]):

@@ -18,6 +18,7 @@ EXIT_INTERNAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 COMMANDS = {
     "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
+    "explain": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
     "list": "List the GPUs, models or backends that the other commands know.",

@@ -64,6 +64,23 @@ DryRun = Annotated[
         negative=(), show_default=False, help="Say what would be searched and how long it may take."
     ),
 ]
+Cache = Annotated[
+    Path | None,
+    Parameter(
+        metavar="DIR", help="Keep outcomes here, and simulate nothing twice from search to search."
+    ),
+]
+Replicates = Annotated[
+    int,
+    Parameter(
+        metavar="INT",
+        help="Draws of the workload on which to simulate the frontier and what is close to it.",
+    ),
+]
+CandidateTimeout = Annotated[
+    float | None,
+    Parameter(metavar="SECONDS", help="Longest that one candidate may take; beyond it has failed."),
+]
 Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
 
 
@@ -79,6 +96,9 @@ def search_command(
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
     table_format: Format = "csv",
+    cache: Cache = None,
+    replicates: Replicates = 1,
+    candidate_timeout: CandidateTimeout = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
@@ -96,6 +116,9 @@ def search_command(
         resume=resume,
         overwrite=overwrite,
         table_format=table_format,
+        cache_dir=cache,
+        replicates=replicates,
+        candidate_timeout_s=candidate_timeout,
         progress=Silent() if quiet else Bar(),
     )
     print_result(result, _console())
