@@ -19,6 +19,7 @@ COMMANDS = {
     "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
     "explain": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
+    "report": "Write the HTML report and the figures of a search anew, from its output folder.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
     "list": "List the GPUs, models or backends that the other commands know.",

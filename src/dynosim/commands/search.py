@@ -34,7 +34,7 @@ OutputDir = Annotated[
     Parameter(
         alias="-o",
         metavar="DIR",
-        help="Write frontier.csv, frontier.png, all trials, the study and a manifest here.",
+        help="Write report.html, frontier.csv, figures, all trials, the study and a manifest here.",
     ),
 ]
 Trials = Annotated[
