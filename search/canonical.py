@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dynosim.hardware_models.engine_args import EngineArgs
@@ -19,6 +20,9 @@ from dynosim.sim.workload.columns import Workload
 
 _EXPERTS_ONLY = ("enable_expert_parallel", "expert_distribution", "all2all_backend")
 """Fields that mean nothing to a model without experts."""
+
+_SPECULATION = tuple(n for n in EngineArgs.__dataclass_fields__ if "speculative" in n)
+"""Fields that mean nothing to an engine that drafts no tokens."""
 
 _RANKS_ONLY = ("load_balance_method", "all2all_backend")
 """Fields that mean nothing to an engine of one data-parallel rank."""
@@ -63,6 +67,8 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
     filled: dict[str, Any] = {name: getattr(args, name) for name in names}
     if engine.model.name not in list_models():
         filled["model"] = deployment.model  # A file: its name may be another's, too.
+    if Path(deployment.gpu).suffix:
+        filled["gpu"] = deployment.gpu
     filled["max_model_len"] = _longest(deployment, engine)
     filled["scheduling_policy"] = args.scheduling_policy or _policies(engine)[0]
     for name in _idle(deployment, engine):
@@ -90,6 +96,8 @@ def _idle(deployment: Deployment, engine: ResolvedEngine) -> list[str]:
         idle += _EXPERTS_ONLY
     if deployment.data_parallel_size == 1:
         idle += _RANKS_ONLY
+    if engine.speculation is None:
+        idle += _SPECULATION
     if deployment.replicas == 1:
         idle.append("router")
     return idle

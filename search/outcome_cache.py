@@ -95,8 +95,11 @@ def _deployment_key(deployment: Deployment, task: Task) -> Iterator[str]:
         engine, messages = resolve_for(deployment, task.workload)
     except UserError:
         return
-    # A model may be a file of the user's, and so may the quality of formats.
-    yield f"{engine.model!r} {quality_of(engine.model)} {messages}"
+    # Cards, calibration, kernel tables and the quality of formats may be files of the user's.
+    yield f"{engine!r} {quality_of(engine.model)} {messages}"
+    folder = deployment.kernel_tables
+    for file in sorted(p for p in Path(folder).rglob("*") if p.is_file()) if folder else ():
+        yield f"{file.relative_to(folder or '')} {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def _maker(evaluator: Evaluator) -> str:

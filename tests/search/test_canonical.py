@@ -46,6 +46,7 @@ def filled(deployment: Deployment) -> dict[str, Any]:
         (DENSE, {"router": "random"}),
         (replace(DENSE, backend="sglang"), {"load_balance_method": "round_robin"}),
         (replace(DENSE, backend="trtllm"), filled(replace(DENSE, backend="trtllm"))),
+        (DENSE, {"num_speculative_tokens": 0, "speculative_method": "ngram"}),
         (MOE, {"all2all_backend": "allgather_reducescatter"}),
     ],
 )

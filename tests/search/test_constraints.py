@@ -59,7 +59,7 @@ def runs(deployment: Deployment) -> Outcome | None:
         ("gpu == 'H200' and tp - replicas >= 2", {(4, 1), (4, 2)}),
         ('gpu != "NVIDIA H200" or tp == 1 and replicas == 1', {(1, 1)}),
         ("max_model_len is null and tp + replicas == 8", {(4, 4)}),
-        ("max_model_len == none and enable_prefix_caching == true and tp * -1 == -1 "
+        ("max_model_len == none and enforce_eager == false and tp * -1 == -1 "
          "and replicas == 4", {(1, 4)}),
     ],
 )  # fmt: skip

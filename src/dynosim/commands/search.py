@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
@@ -104,6 +105,7 @@ def search_command(
 ) -> int:
     """Search a space of deployments for the latency-versus-throughput Pareto frontier."""
     gc.enable()
+    warnings.showwarning = _note_warning
     settled = settle(space, n_trials=n_trials, seed=seed)
     if dry_run:
         print("\n".join(plan_only(settled).lines(workers or os.cpu_count() or 1)))
@@ -127,6 +129,18 @@ def search_command(
     else:
         print_note(f"written to {output_dir}", quiet=quiet)
     return INTERRUPTED if result.ending == "interrupted" else 0
+
+
+def _note_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning as a note: what was mended, without the line of code that says so."""
+    print_note(f"warning: {message}", quiet=False)
 
 
 def _console() -> Console:
