@@ -18,6 +18,7 @@ from dynosim.search.frontier import reference_point
 from dynosim.search.identity import data_sha256, space_sha256, versions, workload_sha256
 from dynosim.search.result import SearchResult
 from dynosim.search.run_folder import CANDIDATES, RunFolder
+from dynosim.search.shared_study import without_password
 from dynosim.search.table import to_csv, trial_columns, trial_rows
 from dynosim.search.trial import Trial
 from dynosim.search.workload_section import FILE_FIELDS
@@ -167,7 +168,7 @@ def _without_folders(space: dict[str, Any]) -> dict[str, Any]:
 def _run(result: SearchResult) -> dict[str, Any]:
     simulated = sum(t.is_simulated for t in result.trials)
     return {
-        "command": sys.argv,
+        "command": [without_password(argument) for argument in sys.argv],
         "files": {
             name: str(Path(value).resolve())
             for name in FILE_FIELDS

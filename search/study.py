@@ -28,6 +28,7 @@ from dynosim.search.progress import Progress, Silent
 from dynosim.search.replicates import Start, neighbourhood, redrawn, shares_best
 from dynosim.search.result import SearchResult, as_it_is
 from dynosim.search.run_folder import RunFolder
+from dynosim.search.shared_study import check_storage
 from dynosim.search.slo import goodput_limits
 from dynosim.search.space import SearchSpace, load_space, parse_space
 from dynosim.sim.workload.build import build_workload
@@ -47,6 +48,7 @@ def search(
     workers: int | None = None,
     executor: ExecutorName = "process",
     dask_scheduler: str | None = None,
+    storage: str = "journal",
     resume: bool = False,
     overwrite: bool = False,
     table_format: TableFormat = "csv",
@@ -72,7 +74,9 @@ def search(
     Ctrl-C; ``resume`` continues a run from its journal, ``overwrite`` replaces it. UserError
     where the folder holds a run and neither is given. More than one worker needs a script's call
     to stand under ``if __name__ == "__main__":``, and so does ``executor="dask"``: it evaluates on
-    the workers of the Dask scheduler at ``dask_scheduler``, or of a cluster started here.
+    the workers of the Dask scheduler at ``dask_scheduler``, or of a cluster started here. A
+    ``storage`` of ``postgresql://…`` has the study in that database too, where another host finds
+    it (:mod:`dynosim.search.shared_study`).
     ``cache_dir`` keeps outcomes from one search to the next
     (:class:`dynosim.search.outcome_cache.OutcomeCache`). With ``replicates`` the frontier and what
     is close to it are simulated on so many draws of the workload
@@ -87,6 +91,7 @@ def search(
     _check_timeout(candidate_timeout_s, "candidate_timeout")
     check_table_format(table_format)
     check_executor(executor, dask_scheduler)
+    check_storage(storage, output_dir is not None)
     if _whole(replicates, "replicates", 1) > 1:
         redrawn(settled, 1)
     load = load_workload(settled, workload)
@@ -100,7 +105,9 @@ def search(
         if output_dir is not None:
             folder = RunFolder(Path(output_dir), resume=resume, overwrite=overwrite)
             stack.enter_context(folder)
-        ledger = _ledger(folder, settled, load)
+        ledger = _ledger(folder, settled, load, storage)
+        if ledger is not None:
+            stack.callback(ledger.close)
         plan = plan_search(settled, screen, estimator, twin_of)
         task = replace(make_task(settled, load), timeout_s=candidate_timeout_s)
         useful = min(count, max(1, plan.simulations))
@@ -211,8 +218,10 @@ def _starter(make: MakeExecutor, evaluator: Evaluator, cache_dir: str | Path | N
     return start
 
 
-def _ledger(folder: RunFolder | None, space: SearchSpace, workload: Workload) -> Ledger | None:
+def _ledger(
+    folder: RunFolder | None, space: SearchSpace, workload: Workload, storage: str
+) -> Ledger | None:
     if folder is None:
         return None
     identity = space_sha256(space, workload)
-    return Ledger(folder.journal, space.dimensions, space.objectives, identity)
+    return Ledger(folder.journal, space.dimensions, space.objectives, identity, storage)

@@ -59,6 +59,14 @@ Scheduler = Annotated[
         help="Dask scheduler to send candidates to; by default a cluster is started here.",
     ),
 ]
+Storage = Annotated[
+    str,
+    Parameter(
+        metavar="journal|URL",
+        help="Keep the study in PostgreSQL too (postgresql://USER@HOST/DATABASE), where other "
+        "hosts can watch it or go on with it; by default in a journal file of the output folder.",
+    ),
+]
 Resume = Annotated[
     bool,
     Parameter(
@@ -106,6 +114,7 @@ def search_command(
     workers: Workers = None,
     executor: Where = "process",
     dask_scheduler: Scheduler = None,
+    storage: Storage = "journal",
     resume: Resume = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -130,6 +139,7 @@ def search_command(
         workers=workers,
         executor=executor,
         dask_scheduler=dask_scheduler,
+        storage=storage,
         resume=resume,
         overwrite=overwrite,
         table_format=table_format,
