@@ -28,13 +28,21 @@ _RANKS_ONLY = ("load_balance_method", "all2all_backend")
 """Fields that mean nothing to an engine of one data-parallel rank."""
 
 
+_AROUND_ENGINES = {
+    name: getattr(Deployment, name)
+    for name in Deployment.__dataclass_fields__
+    if name not in EngineArgs.__dataclass_fields__
+}
+"""Replicas, router, prefill pool and transfers, as they are where there is one engine."""
+
+
 def one_replica(deployment: Deployment) -> Deployment:
-    """Returns a deployment of one replica; what is asked of engines is asked once for all counts.
+    """Returns one replica of the pool that decodes, or of all there is; engines are asked once.
 
     As ``dataclasses.replace``, at a tenth of its time: spaces have hundreds of thousands of them.
     """
     alone = copy(deployment)
-    vars(alone).update(replicas=1, router=Deployment.router)
+    vars(alone).update(_AROUND_ENGINES)
     return alone
 
 
@@ -46,6 +54,8 @@ def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
         return canonical(alone, workload)
 
     def key(deployment: Deployment) -> Hashable:
+        if deployment.prefill_replicas:
+            return deployment
         router = "" if deployment.replicas == 1 else deployment.router
         return form(one_replica(deployment)), deployment.replicas, router
 
@@ -56,8 +66,11 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
     """Returns a deployment with names and defaults spelled out, and without what has no effect.
 
     Under ``workload`` it gives exactly the metrics that ``deployment`` gives. One that names
-    something unknown is its own canonical form.
+    something unknown is its own canonical form; so is one of two pools, whose second takes over
+    what is left open in the first, and fills it in for itself.
     """
+    if deployment.prefill_replicas:
+        return deployment
     try:
         engine, _ = resolve_for(one_replica(deployment), workload)
     except UserError:
@@ -69,6 +82,7 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
         filled["model"] = deployment.model  # A file: its name may be another's, too.
     if Path(deployment.gpu).suffix:
         filled["gpu"] = deployment.gpu
+    filled |= {name: getattr(Deployment, name) for name in deployment.idle_fields}
     filled["max_model_len"] = _longest(deployment, engine)
     filled["scheduling_policy"] = args.scheduling_policy or _policies(engine)[0]
     for name in _idle(deployment, engine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynosim.accuracy.kinds import basis_of
 from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.hardware_models.power import mean_watts
 from dynosim.search.outcome import Outcome, Task
@@ -26,25 +27,22 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
         reason="refuses_requests" if is_refusing else None,
         detail=simulation.warnings[-1] if is_refusing else "",
         instability=_instability(simulation),
-        timing=_weakest_source(simulation),
+        timing=basis_of(simulation),
         warnings=simulation.warnings,
     )
 
 
 def _energy(simulation: Simulation, metrics: Metrics) -> Metrics:
     """Returns the boards' mean draw, and joules per output token; NaN where nothing came out."""
-    num_gpus = float(simulation.deployment.num_gpus)
-    watts = mean_watts(simulation.engine.gpu, num_gpus, metrics["busy_share"])
+    prefill, prefill_gpus = simulation.prefill, simulation.deployment.num_prefill_gpus
+    own_gpus = float(simulation.deployment.num_gpus - prefill_gpus)
+    watts = mean_watts(simulation.engine.gpu, own_gpus, metrics["busy_share"])
+    if prefill is not None:
+        busy_share = metrics["prefill_busy_share"]
+        watts += mean_watts(prefill.engine.gpu, float(prefill_gpus), busy_share)
     output_tok_s = metrics["output_throughput"]
     joules = watts / output_tok_s if output_tok_s > 0 else float("nan")
     return {"mean_watts": watts, "joules_per_output_token": joules}
-
-
-def _weakest_source(simulation: Simulation) -> str:
-    # Small element-wise kernels are never measured by themselves.
-    found = {s.source for s in simulation.timer.sources if s.name != "elementwise"}
-    order = ("roofline", "transferred", "measured")
-    return next((name for name in order if name in found), "")
 
 
 def _instability(simulation: Simulation) -> float:

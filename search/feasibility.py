@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from dynosim.hardware_models.errors import UserError
@@ -11,7 +12,7 @@ from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.search.canonical import one_replica
 from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for
+from dynosim.sim.simulate import check_pools, resolve_for
 from dynosim.sim.workload.columns import Workload
 
 
@@ -28,10 +29,24 @@ def screen_for(workload: Workload) -> Screen:
         return None if plan.feasible else _refusal(engine, plan)
 
     def screen(deployment: Deployment) -> Outcome | None:
-        # One replica's memory is every replica's, whatever the router.
-        return refusal(one_replica(deployment))
+        return _refused(deployment, refusal)
 
     return screen
+
+
+def _refused(deployment: Deployment, refusal: Screen) -> Outcome | None:
+    """Returns why one of a deployment's pools cannot run, or why they cannot work together."""
+    # One replica's memory is every replica's, whatever the router.
+    pool = deployment.prefill_pool
+    if (outcome := refusal(one_replica(deployment))) is not None or pool is None:
+        return outcome
+    if (outcome := refusal(one_replica(pool))) is not None:
+        return replace(outcome, detail=f"prefill pool: {outcome.detail}")
+    try:
+        check_pools(deployment)
+    except UserError as error:
+        return Outcome(reason="unsupported", detail=" ".join(str(error).split()))
+    return None
 
 
 def _refusal(engine: ResolvedEngine, plan: MemoryPlan) -> Outcome:

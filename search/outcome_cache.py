@@ -97,6 +97,9 @@ def _deployment_key(deployment: Deployment, task: Task) -> Iterator[str]:
         return
     # Cards, calibration, kernel tables and the quality of formats may be files of the user's.
     yield f"{engine!r} {quality_of(engine.model)} {messages}"
+    yield f"{deployment.idle_fields}"
+    if deployment.prefill_pool is not None:
+        yield repr(resolve_for(deployment.prefill_pool, task.workload))
     folder = deployment.kernel_tables
     for file in sorted(p for p in Path(folder).rglob("*") if p.is_file()) if folder else ():
         yield f"{file.relative_to(folder or '')} {hashlib.sha256(file.read_bytes()).hexdigest()}"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dynosim.hardware_models.registry import find_module
-from dynosim.sim.cluster.balancers.base import Balancer
-from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
-from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
-from dynosim.sim.cluster.rank_router import RankRouter
-from dynosim.sim.cluster.replica import Replica
+from dynosim.hardware_models.arrays import IntArray
+from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.kv_transfer import KvTransfer
+from dynosim.sim.cluster.frontend import IDLE, Frontend
+from dynosim.sim.cluster.pool import Pool
+from dynosim.sim.cluster.rank_group import GroupTimer
 from dynosim.sim.cluster.requests import Requests, accepted
-from dynosim.sim.cluster.routers.base import Router
-from dynosim.sim.engine.engine import Engine, EngineLimits
-from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.timing import Timer
-from dynosim.sim.results import Recorder, RunResult
+from dynosim.sim.results import HandOvers, Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
 
 
@@ -33,6 +30,8 @@ class ClusterSpec:
     A replica has ``ranks`` data-parallel ranks with a scheduler and ``num_blocks`` each, over which
     ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
     timer is given, which then stands in for ``timer``.
+
+    With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers.
     """
 
     timer: Timer
@@ -47,85 +46,107 @@ class ClusterSpec:
     ranks: int = 1
     balancer: str = "round_robin"
     lockstep: GroupTimer | None = None
+    prefill: PrefillSpec | None = None
 
 
-def make_router(name: str, num_replicas: int, seed: int) -> Router:
-    """Returns the router called ``name``; raises UserError with the nearest names."""
-    module = find_module("dynosim.sim.cluster.routers", "router", name)
-    router: Router = module.make(num_replicas, seed)
-    return router
+@dataclass(frozen=True, kw_only=True)
+class PrefillSpec:
+    """A pool of replicas that compute prompts for others: its own replicas, and the way there.
 
+    Prompts shorter than ``local_below_tokens`` are left to those others.
+    """
 
-def make_balancer(name: str) -> Balancer:
-    """Returns the balancer called ``name``; raises UserError with the nearest names."""
-    module = find_module("dynosim.sim.cluster.balancers", "load balance method", name)
-    balancer: Balancer = module.make()
-    return balancer
-
-
-def _group(spec: ClusterSpec, timer: GroupTimer, requests: Requests) -> RankGroup:
-    balancer = make_balancer(spec.balancer)
-    return RankGroup(timer, spec.limits, spec.num_blocks, requests.blocks_per_unit, balancer)
+    pool: ClusterSpec
+    transfer: KvTransfer
+    local_below_tokens: int = 0
 
 
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
     limits = _seeded(spec.limits, seed)
+    if spec.prefill is not None:
+        # At any step boundary somebody may ask for blocks, or bring a prompt's KV.
+        limits = replace(limits, leaps_chunks=False)
     requests = Requests(workload, limits)
-    router = make_router(spec.router, spec.replicas, seed)
-    groups: list[RankGroup] = []
-    if spec.lockstep is not None:
-        groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
-        engines = [engine for group in groups for engine in group.engines]
-    else:
-        kind = _engine_kind(limits)
-        engines = [
-            kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
-            for _ in range(spec.replicas * spec.ranks)
-        ]
-        if spec.ranks > 1:
-            balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)]
-            router = RankRouter(router, balancers, spec.ranks)
-    replicas: Sequence[Replica] = groups or engines
+    pool = Pool.of(spec, limits, requests, seed)
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
     )
     recorder = Recorder(workload)
     if workload.max_concurrency is None:
-        recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
+        recorder.send(fitting, spec.frontend, len(pool.engines), spec.frontend_s)
+    prefill = None
+    if spec.prefill is not None:
+        prefill = _run_disaggregated(spec, spec.prefill, pool, requests, fitting, recorder, seed)
     # Where nothing that an engine does can reach another, each runs through its own requests.
-    if workload.max_concurrency is None and router.is_blind:
+    elif workload.max_concurrency is None and pool.router.is_blind:
         from dynosim.sim.cluster.apart import run_apart
 
-        run_apart(replicas, router, requests, fitting, recorder)
+        run_apart(pool.replicas, pool.router, requests, fitting, recorder)
     else:
         from dynosim.sim.cluster.together import Together
 
-        def log_of(index: int) -> StepLog:
-            number = recorder.replica[index]
-            group = groups[number] if groups else None
-            return (group.engine_of(index) if group else engines[number]).log
+        live = pool.live_frontend(spec, recorder)
+        Together(pool.replicas, pool.router, requests, recorder, live).run(fitting)
+    pool.note_ranks(recorder.replica)
+    pool.check()
+    return recorder.result(
+        pool.logs, spec.num_blocks, spec.frontend, limits.drafting, hand_overs=prefill
+    )
 
-        live = LiveFrontend(spec.frontend, spec.frontend_s, len(engines), log_of)
-        Together(replicas, router, requests, recorder, live).run(fitting)
-    for number, group in enumerate(groups):
-        for index, rank in group.waiting.rank_of.items():
-            recorder.replica[index] = number * len(group.engines) + rank
-    for engine in engines:
-        engine.kv.check()
-        assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
-    logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
+
+def _run_disaggregated(
+    spec: ClusterSpec,
+    split: PrefillSpec,
+    decode: Pool,
+    requests: Requests,
+    fitting: IntArray,
+    recorder: Recorder,
+    seed: int,
+) -> HandOvers:
+    """Runs both pools; returns what the prefill pool and the links did."""
+    from dynosim.sim.cluster.disaggregated import Disaggregated, PrefillPool
+
+    pool = split.pool
+    _check_prompts(recorder.workload, fitting, pool)
+    # Where chunks are sent one by one, they have to be computed so.
+    limits = replace(pool.limits, leaps_chunks=split.transfer.overlap == "none")
+    prompts = Requests(recorder.workload, limits)
+    prefill = Pool.of(pool, limits, prompts, seed)
+    run = Disaggregated(
+        decode.replicas,
+        decode.router,
+        requests,
+        recorder,
+        decode.live_frontend(spec, recorder),
+        PrefillPool(
+            engines=prefill.replicas,
+            requests=prompts,
+            router=prefill.router,
+            transfer=split.transfer,
+            local_below_tokens=split.local_below_tokens,
+        ),
+    )
+    run.run(fitting)
+    prefill.note_ranks(recorder.prefill_replica)
+    prefill.check()
+    links = [*run.out, *run.into]
+    return recorder.hand_overs(prefill.logs, pool.num_blocks, links, IDLE)
+
+
+def _check_prompts(workload: Workload, fitting: IntArray, pool: ClusterSpec) -> None:
+    """Raises UserError where a prefill engine is too small for the longest prompt."""
+    longest = int(workload.input_tokens[fitting].max(initial=1))
+    blocks = -(-longest // pool.limits.block_size)
+    if blocks > pool.num_blocks:
+        raise UserError(
+            f"a prompt of {longest:,} tokens needs {blocks:,} KV blocks; "
+            f"a prefill engine has {pool.num_blocks:,}",
+            where="prefill_gpu_memory_utilization",
+            hint="give prefill engines more KV memory",
+        )
 
 
 def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:
     drafting = limits.drafting
     return replace(limits, drafting=replace(drafting, seed=seed)) if drafting else limits
-
-
-def _engine_kind(limits: EngineLimits) -> type[Engine]:
-    if limits.drafting is None:
-        return Engine
-    from dynosim.sim.engine.speculative_engine import SpeculativeEngine
-
-    return SpeculativeEngine

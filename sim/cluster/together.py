@@ -37,8 +37,7 @@ class Together:
         self._recorder = recorder
         self._frontend = frontend
         self._workers = [
-            Worker(self._env, engine, self._on_finish, lambda: self._horizon_s)
-            for engine in engines
+            Worker(self._env, engine, self._on_finish, self._horizon) for engine in engines
         ]
         self._slots = recorder.workload.max_concurrency or 0
         self._in_flight = 0
@@ -53,6 +52,10 @@ class Together:
         else:
             self._env.process(self._open_arrivals(fitting))
         self._env.run()
+
+    def _horizon(self) -> float:
+        """Returns the time before which nothing from outside can concern an engine."""
+        return self._horizon_s
 
     def _open_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""

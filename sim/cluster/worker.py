@@ -33,6 +33,8 @@ class RunEnd(simpy.Event):
 class Worker:
     """Drives one replica. ``on_finish`` is called with each finished sequence and its end time.
 
+    ``on_step`` is called as a run begins, with its end.
+
     An event ends each run that reaches the ``horizon``, the time before which nothing from
     outside can concern the engine; runs that end before it follow each other without one
     (conservative lookahead, Chandy and Misra 1979). An arrival may cut a run short; the event of
@@ -45,6 +47,7 @@ class Worker:
         engine: Replica,
         on_finish: Callable[[Sequence, float], None],
         horizon: Callable[[], float],
+        on_step: Callable[[float], None] | None = None,
     ) -> None:
         self.engine = engine
         self.outstanding = 0
@@ -52,6 +55,7 @@ class Worker:
         self._env = env
         self._on_finish = on_finish
         self._horizon = horizon
+        self._on_step = on_step
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
@@ -63,9 +67,33 @@ class Worker:
 
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
+        self._count(seq)
+        self._look_again(self.engine.enqueue(seq, self._env.now))
+
+    def expect(self, seq: Sequence) -> None:
+        """Queues a request whose prompt another replica computes."""
+        self._count(seq)
+        self._look_again(self.engine.expect(seq, self._env.now))
+
+    def load(self, seq: Sequence, *, with_token: bool) -> None:
+        """Notes that the KV of an expected request has come, with its first token or without."""
+        now_s = self._env.now
+        sooner_s = self.engine.load(seq, now_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
+            self._finish(seq, now_s)
+        self._look_again(sooner_s)
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks that were kept of a finished request."""
+        self.engine.free(seq)
+        self._look_again()
+
+    def _count(self, seq: Sequence) -> None:
         self.outstanding += 1
         self.prompt_tokens += seq.prompt_tokens
-        sooner_s = self.engine.enqueue(seq, self._env.now)
+
+    def _look_again(self, sooner_s: float | None = None) -> None:
+        """Wakes the engine, or lets its run end sooner."""
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
@@ -86,6 +114,8 @@ class Worker:
         end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
+            if self._on_step is not None:
+                self._on_step(end_s)
         else:
             self._is_busy = False
 

@@ -17,9 +17,13 @@ EXIT_INTERNAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 
 COMMANDS = {
     "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
+    "capacity": "Find the most users, or requests a second, whose latency stays within limits.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
-    "explain": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
+    "inspect": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
     "report": "Write the HTML report and the figures of a search anew, from its output folder.",
+    "plan": "Say how many of which GPU a demand needs, and what that costs.",
+    "explain": "Say what each layer adds on the way from a baseline to a tuned deployment.",
+    "export": "Write launch files or benchmark commands of a deployment, in a vendor's spelling.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
     "list": "List the GPUs, models or backends that the other commands know.",

@@ -19,6 +19,7 @@ LATENCIES = (
     ("  frontend", "frontend"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
+    ("  transfer", "transfer"),
     ("TPOT", "tpot"),
     ("ITL", "itl"),
     ("E2EL", "e2el"),
@@ -40,6 +41,7 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_hand_overs(simulation, metrics),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
         *_expected(metrics, expectation),
@@ -64,14 +66,26 @@ def parallel_shape(args: EngineArgs) -> str:
 def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
-    yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
-    shape = parallel_shape(engine.args)
-    yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
+    yield f"{engine.model.name} on {_gpus(simulation)}, {backend}"
+    shape = f"{deployment.replicas} replica(s) × {parallel_shape(engine.args)}"
+    if simulation.prefill is not None:
+        prefill = parallel_shape(simulation.prefill.engine.args)
+        shape = f"prefill {deployment.prefill_replicas} × {prefill}, decode {shape}"
+    yield f"{shape}, router {deployment.router}"
     failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
     yield (
         f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
         f"{loop(simulation, spec)}"
     )
+
+
+def _gpus(simulation: Simulation) -> str:
+    """Returns how many GPUs of which kind there are."""
+    deployment, gpu = simulation.deployment, simulation.engine.gpu
+    if simulation.prefill is None or simulation.prefill.engine.gpu == gpu:
+        return f"{deployment.num_gpus} × {gpu.name}"
+    other, own = simulation.prefill.engine.gpu, deployment.num_prefill_gpus
+    return f"{own} × {other.name} + {deployment.num_gpus - own} × {gpu.name}"
 
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
@@ -90,6 +104,7 @@ def _latency_table(metrics: Metrics) -> str:
     rows = [
         [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
+        if f"mean_{name}_ms" in metrics
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 
@@ -136,6 +151,21 @@ def _engine(metrics: Metrics) -> str:
         f"{metrics['preemptions']:,} preemptions, "
         f"prefix hit rate {metrics['prefix_hit_rate']:.1%}, busy {metrics['busy_share']:.1%}"
     )
+
+
+def _hand_overs(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields what the prefill pool did, and what went over the links between both pools."""
+    if simulation.prefill is not None:
+        busy = shown(metrics["prefill_busy_share"], ".1%")
+        peak = shown(metrics["prefill_kv_usage_peak"], ".1%")
+        done = f"{metrics['prefill_requests']:,} of {metrics['completed']:,} prompts"
+        yield "Prefill pool", f"{done}, busy {busy}, peak KV use {peak}"
+        yield (
+            "KV transfer",
+            f"{metrics['kv_transfer_gb']:,.1f} GB, busiest link in use "
+            f"{shown(metrics['link_busy_share'], '.1%')} of the time, "
+            f"at {shown(metrics['link_use'], '.1%')} of its bandwidth",
+        )
 
 
 def _speculation(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
@@ -212,7 +242,7 @@ def _errors(held_out: Mapping[str, Mapping[str, float]]) -> list[tuple[str, Mapp
 def _foundations(simulation: Simulation) -> Iterator[tuple[str, str]]:
     """Yields which kernels' times were measured and which only inferred."""
     by_kind: dict[str, list[str]] = {}
-    for source in simulation.timer.sources:
+    for source in simulation.sources:
         by_kind.setdefault(source.source, []).append(source.name)
     heading = "Rests on"
     for kind in ("measured", "transferred", "roofline"):

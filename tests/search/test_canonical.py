@@ -75,6 +75,13 @@ def test_what_has_an_effect_is_kept(one: Deployment, changes: dict[str, Any]) ->
     assert canonical(one, WORKLOAD) != canonical(replace(one, **changes), WORKLOAD)
 
 
+def test_a_second_pool_takes_over_what_the_first_leaves_open() -> None:
+    pools = replace(DENSE, prefill_replicas=1, prefill_gpu="h200_sxm")
+    assert canonical(pools, WORKLOAD) == pools
+    one = replace(DENSE, prefill_max_num_seqs=8)
+    assert canonical(one, WORKLOAD) == canonical(DENSE, WORKLOAD)
+
+
 def test_room_for_the_longest_request_is_not_a_limit() -> None:
     long = replace(WORKLOAD, input_tokens=WORKLOAD.input_tokens + 60_000)
     declared = resolve_engine(DENSE).args.max_model_len

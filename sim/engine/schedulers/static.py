@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
@@ -66,6 +67,7 @@ class StaticScheduler(StepByStep):
         "decoding",
         "kv",
         "may_overtake",
+        "most_steps",
         "prefilling",
         "running",
         "waiting",
@@ -83,6 +85,7 @@ class StaticScheduler(StepByStep):
         self.may_overtake = False
         self._limits = limits
         self._log = log
+        self.most_steps = UNBOUNDED_STEPS
         self._order = 0
         self._reserved_blocks = 0
         self._slice_tokens = 0

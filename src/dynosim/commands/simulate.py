@@ -136,6 +136,8 @@ def _more(
 def _warnings(simulation: Simulation) -> list[str]:
     """Returns what the run itself warned of, and whether its mean means anything."""
     warnings = list(simulation.warnings)
+    if idle := simulation.deployment.idle_fields:
+        warnings.append(f"without prefill_replicas there is no use for {', '.join(idle)}")
     result = simulation.result
     done = np.flatnonzero(result.completed)
     diverges = instability(result.sent_s[done], result.scheduled_s[done], result.finish_s[done])
