@@ -20,6 +20,7 @@ COMMANDS = {
     "capacity": "Find the most users, or requests a second, whose latency stays within limits.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
     "inspect": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
+    "report": "Write the HTML report and the figures of a search anew, from its output folder.",
     "plan": "Say how many of which GPU a demand needs, and what that costs.",
     "explain": "Say what each layer adds on the way from a baseline to a tuned deployment.",
     "export": "Write launch files or benchmark commands of a deployment, in a vendor's spelling.",
