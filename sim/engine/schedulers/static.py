@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.holds import BATCH
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
@@ -64,6 +65,7 @@ class StaticScheduler(StepByStep):
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
         "may_overtake",
         "prefilling",
@@ -81,6 +83,7 @@ class StaticScheduler(StepByStep):
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
+        self.held_by = BATCH
         self._limits = limits
         self._log = log
         self._order = 0

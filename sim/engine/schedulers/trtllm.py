@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from dynosim.sim.engine.holds import BLOCKS, PREFIX, SLOTS, TOKENS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
@@ -62,6 +63,7 @@ class TrtllmScheduler(StepByStep):
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
         "may_overtake",
         "num_preemptions",
@@ -79,6 +81,7 @@ class TrtllmScheduler(StepByStep):
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
+        self.held_by = BLOCKS
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
@@ -118,8 +121,10 @@ class TrtllmScheduler(StepByStep):
         budget = self._limits.max_num_batched_tokens - decoding.size * self._query_tokens
         if self.prefilling:
             budget = self._continue_prompts(budget)
-        if self.waiting and not paused:
-            self._admit(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not paused:
+                self._admit(budget, now_s)
         if self._is_async and computed:
             self._store_prompts(computed)
             return paused or bool(self.waiting)
@@ -170,8 +175,13 @@ class TrtllmScheduler(StepByStep):
                 claimed += blocks
                 position += 1
             else:
+                self.held_by = TOKENS
                 return
         self.may_overtake = 0 < position == len(waiting)
+        if not budget or claimed:
+            self.held_by = TOKENS
+        else:
+            self.held_by = PREFIX if self.may_overtake else SLOTS
 
     def _num_cached(self, seq: Sequence) -> int:
         """Returns how many leading units of the request are cached."""

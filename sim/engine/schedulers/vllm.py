@@ -21,6 +21,7 @@ from collections import deque
 from itertools import filterfalse, islice
 from operator import attrgetter
 
+from dynosim.sim.engine.holds import BLOCKS, SLOTS, TOKENS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
@@ -57,6 +58,7 @@ class VllmScheduler:
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
         "may_overtake",
         "num_preemptions",
@@ -71,6 +73,7 @@ class VllmScheduler:
         self.prefilling: list[Sequence] = []
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
+        self.held_by = BLOCKS
         self.decodes_pause = False
         self.num_preemptions = 0
         self._limits = limits
@@ -106,8 +109,10 @@ class VllmScheduler:
             budget, preempted = self._schedule_running(blocks, budget)
         elif blocks:
             kv.take(blocks)
-        if self.waiting and not preempted:
-            self._admit(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not preempted:
+                self._admit(budget, now_s)
         if preempted and not self.chunks and not decoding.size and not self._is_async:
             # The first sequence preempted itself. A step of nobody takes no time.
             return self.schedule(now_s)
@@ -298,6 +303,7 @@ class VllmScheduler:
                 chunk = self._longest_chunk
             if chunk > budget:
                 if not limits.enable_chunked_prefill:
+                    self.held_by = TOKENS
                     return
                 chunk = budget
             blocks = -(-(cached + chunk) // self._block_size)
@@ -315,6 +321,7 @@ class VllmScheduler:
             self._name_units(seq, chunk)
             self.chunks.append((seq, chunk))
             budget -= chunk
+        self.held_by = TOKENS if budget <= 0 else SLOTS
 
     def _lacking(self, seq: Sequence, blocks: int) -> int:
         """Returns the blocks that must be free beyond the ``blocks`` of a first chunk."""

@@ -16,6 +16,8 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.outputs import check_writable
 from dynosim.question import Question, read_question
 from dynosim.search.stability import instability
+from dynosim.sim.bottleneck.report import Bottleneck, bottleneck
+from dynosim.sim.bottleneck.what_if import Widening, what_if
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.replicates import Estimate, estimates, replicate
@@ -23,7 +25,7 @@ from dynosim.sim.result_files import bench_document, request_columns, write_json
 from dynosim.sim.simulate import Simulation, simulate
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
-from dynosim.summary import summary
+from dynosim.summary import summary, widenings
 from dynosim.terminal import print_note
 
 File = Annotated[
@@ -63,6 +65,17 @@ Replicates = Annotated[
 ]
 
 
+WhatIf = Annotated[
+    bool,
+    Parameter(
+        name="--what-if",
+        negative=(),
+        help="Simulate again with each resource made 25 % wider, one at a time, and show what that "
+        "changes; capacity is requests/s with all of them there at once.",
+    ),
+]
+
+
 @takes_fields_of(Deployment=Deployment, Workload=WorkloadSpec)
 def simulate_command(
     file: File = None,
@@ -72,6 +85,7 @@ def simulate_command(
     json: Json = None,
     requests_jsonl: Lines = None,
     replicates: Replicates = 1,
+    widen: WhatIf = False,
     quiet: Quiet = False,
     debug: Debug = False,
     **flags: Any,
@@ -87,6 +101,8 @@ def simulate_command(
     simulation = simulate(question.deployment, workload, seed=question.seed)
     metrics = simulation.metrics(question.goodput_ms or None)
     expectation = expect(simulation, metrics)
+    bound = bottleneck(simulation)
+    wider = what_if(simulation, seed=question.seed) if widen and bound else []
     spread = estimates([metrics, *_further(question, replicates)]) if replicates > 1 else {}
     if json is not None:
         rate = question.workload.request_rate
@@ -96,15 +112,17 @@ def simulate_command(
             seed=question.seed,
             request_rate=float("inf") if rate is None else rate,
             burstiness=question.workload.burstiness,
-            more=_more(expectation, spread, replicates),
+            more=_more(expectation, spread, replicates) | _bound_by(bound, wider),
         )
         write_json(json, document)
     if requests_jsonl is not None:
         write_json_lines(requests_jsonl, request_columns(simulation.result))
     lines = summary(
-        simulation, metrics, question.workload, question.goodput_ms, expectation, spread
+        simulation, metrics, question.workload, question.goodput_ms, expectation, spread, bound
     )
     print(lines)
+    if wider:
+        print(f"\n{widenings(wider)}")
     for warning in _warnings(simulation):
         print_note(f"warning: {warning}", quiet=quiet)
 
@@ -131,6 +149,24 @@ def _more(
             "standard_error": {k: v.standard_error for k, v in known.items()},
         }
     }
+
+
+def _bound_by(bound: Bottleneck | None, wider: list[Widening]) -> dict[str, Any]:
+    """Returns what the JSON says of resources: how each was used, what more of it would change."""
+    if bound is None:
+        return {}
+    more: dict[str, Any] = {"bottleneck": bound.document()}
+    if wider:
+        more["what_if"] = [
+            {
+                "resource": one.resource,
+                "change": one.change,
+                "capacity": one.capacity,
+                **{name: change for name, change in one.changes.items() if math.isfinite(change)},
+            }
+            for one in wider
+        ]
+    return more
 
 
 def _warnings(simulation: Simulation) -> list[str]:

@@ -1,0 +1,159 @@
+"""Which resource held a run back, when, and how busy each was; read from its logs alone.
+
+While requests wait at an engine, it is bound by what kept the next of them out (batch slots, the
+step's tokens, KV blocks). While none waits, by what its steps take their time for (arithmetic,
+memory bandwidth, links, launches, host). Where the API servers are behind, by those; where nothing
+is there to do, by nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.timing.step_parts import PARTS, StepShapes
+from dynosim.sim.bottleneck.frontend_use import intake_queue, late_share
+from dynosim.sim.bottleneck.held import Held, held
+from dynosim.sim.bottleneck.intervals import Intervals
+from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.engine import holds
+from dynosim.sim.engine.step_log import Steps
+from dynosim.sim.results import RunResult
+
+_ROUNDING = 1e-9
+IDLE = "no requests"
+API_SERVERS = "API servers"
+WAITS = (*holds.NAMES, "step in progress")
+"""What requests wait for at an engine; the last is what any would, however wide all else is."""
+NAMES = (*PARTS, *holds.NAMES, API_SERVERS, IDLE)
+"""Whatever a run can be bound by, in words."""
+_API_SERVERS, _IDLE = len(NAMES) - 2, len(NAMES) - 1
+
+
+class Parts(Protocol):
+    """Splits steps; :class:`~dynosim.hardware_models.timing.step_parts.StepParts` is one."""
+
+    def seconds(self, shapes: StepShapes, /) -> FloatArray:
+        """Returns seconds of each part of each step, shape (len(PARTS), steps)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Attribution:
+    """What bound the engines of a run.
+
+    ``times`` are the engines' runs of steps and the gaps between them, and ``bound_s``, shape
+    (len(NAMES), len(times)), the seconds of each by what bound it: they sum to its length.
+    ``step_s``, shape (len(PARTS),), is what all steps took their time for, whoever waited;
+    ``waiting_request_s``, shape (len(WAITS),), the time that requests waited at engines until they
+    first entered, by what kept the next one out meanwhile. Intervals of several engines follow each
+    other.
+    """
+
+    times: Intervals
+    bound_s: FloatArray
+    step_s: FloatArray
+    waiting_request_s: FloatArray
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the engines' time bound by each name, largest first; they sum to 1."""
+        return _shares(NAMES, self.bound_s.sum(axis=1))
+
+    @property
+    def step_shares(self) -> dict[str, float]:
+        """What steps took their time for, as shares of it, largest first."""
+        return _shares(PARTS, self.step_s)
+
+    def over_time(self, bins: int) -> list[tuple[float, float, dict[str, float]]]:
+        """Returns (start_s, end_s, shares) of ``bins`` equal parts of the run, in order."""
+        edges = np.linspace(self.times.start_s.min(), self.times.end_s.max(), bins + 1)
+        lengths = self.times.end_s - self.times.start_s
+        found = []
+        for start_s, end_s in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            inside = np.minimum(self.times.end_s, end_s) - np.maximum(self.times.start_s, start_s)
+            part = np.divide(np.maximum(inside, 0.0), lengths)
+            found.append((start_s, end_s, _shares(NAMES, self.bound_s @ part)))
+        return found
+
+
+def attribute(result: RunResult, parts: Parts, frontend: Frontend) -> Attribution | None:
+    """Returns what bound the run; None where no request was served."""
+    done = result.completed
+    if not done.any():
+        return None
+    begin_s, end_s = float(result.sent_s[done].min()), float(result.finish_s[done].max())
+    queue = intake_queue(result, frontend)
+    replicas = range(len(result.replicas))
+    engines = [_engine(result, number, parts, queue, (begin_s, end_s)) for number in replicas]
+    times = [times for times, *_ in engines]
+    return Attribution(
+        times=Intervals(*(np.concatenate(column) for column in zip(*times, strict=True))),
+        bound_s=np.concatenate([bound_s for _, bound_s, _, _ in engines], axis=1),
+        step_s=np.sum([step_s for _, _, step_s, _ in engines], axis=0),
+        waiting_request_s=np.sum([waiting_s for *_, waiting_s in engines], axis=0),
+    )
+
+
+def _engine(
+    result: RunResult, replica: int, parts: Parts, queue: Intervals, span_s: tuple[float, float]
+) -> tuple[Intervals, FloatArray, FloatArray, FloatArray]:
+    """Returns one engine's intervals, what bound each, what its steps took, and waiting time."""
+    log = result.replicas[replica]
+    steps, duration_s = log.steps, log.steps.durations_s
+    runs = Intervals(steps.start_s, steps.start_s + duration_s)
+    step_s = parts.seconds(shapes(steps)) * steps.counts
+    by, share = held(result, replica)
+    late = late_share(log)
+    bound_s = np.zeros((len(NAMES), len(duration_s)))
+    bound_s[: len(PARTS)] = step_s * (1.0 - share) * (1.0 - late)
+    bound_s[len(PARTS) + by, np.arange(len(by))] = duration_s * share * (1.0 - late)
+    bound_s[_API_SERVERS] = duration_s * late
+    gaps = runs.gaps(*span_s)
+    idle_s = np.zeros((len(NAMES), len(gaps.start_s)))
+    idle_s[_API_SERVERS] = queue.within(gaps)
+    idle_s[_IDLE] = gaps.end_s - gaps.start_s - idle_s[_API_SERVERS]
+    times = Intervals(*(np.concatenate(pair) for pair in zip(runs, gaps, strict=True)))
+    bound_s = np.concatenate([bound_s, idle_s], axis=1)
+    return times, bound_s, step_s.sum(axis=1), _waiting_s(result, replica, runs, Held(by, share))
+
+
+def _waiting_s(result: RunResult, replica: int, runs: Intervals, found: Held) -> FloatArray:
+    """Returns how long an engine's requests waited until they first entered, by :data:`WAITS`."""
+    own = result.completed & (result.replica == replica)
+    arrived_s, entered_s = result.arrived_s[own], result.scheduled_s[own]
+    from_s = runs.end_s - found.share * (runs.end_s - runs.start_s)
+    waiting_s = np.zeros(len(WAITS))
+    for hold in range(len(holds.NAMES)):
+        which = (found.share > 0.0) & (found.by == hold)
+        times = Intervals(from_s[which], runs.end_s[which])
+        waiting_s[hold] = times.within(Intervals(arrived_s, entered_s)).sum()
+    waiting_s[-1] = max((entered_s - arrived_s).sum() - waiting_s.sum(), 0.0)
+    return waiting_s
+
+
+def shapes(steps: Steps) -> StepShapes:
+    """Returns the middle step of every run as what it computed."""
+    num_decode = np.where(steps.is_pause, 0, steps.num_decode)
+    half = 0.5 * (steps.counts - 1.0)
+    return StepShapes(
+        seconds=steps.dt_s + half * steps.growth_s,
+        prefill_tokens=steps.prefill_tokens,
+        prefill_attention_s=steps.prefill_attention_s,
+        num_decode=num_decode,
+        num_logits=num_decode + steps.num_first,
+        context_tokens=np.where(
+            num_decode > 0, steps.context_tokens + (1.0 + half) * num_decode, 0.0
+        ),
+    )
+
+
+def _shares(names: tuple[str, ...], seconds: FloatArray) -> dict[str, float]:
+    total_s = float(seconds.sum())
+    found: Mapping[str, float] = dict(zip(names, (seconds / total_s).tolist(), strict=True))
+    ranked = sorted(found.items(), key=lambda item: -item[1])
+    return {name: share for name, share in ranked if share > _ROUNDING}
