@@ -21,6 +21,7 @@ from dynosim.sim.bottleneck.held import Held, held
 from dynosim.sim.bottleneck.intervals import Intervals
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.engine import holds
+from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.results import RunResult
 
@@ -81,7 +82,9 @@ class Attribution:
         return found
 
 
-def attribute(result: RunResult, parts: Parts, frontend: Frontend) -> Attribution | None:
+def attribute(
+    result: RunResult, parts: Parts, limits: EngineLimits, frontend: Frontend
+) -> Attribution | None:
     """Returns what bound the run; None where no request was served."""
     done = result.completed
     if not done.any():
@@ -89,7 +92,11 @@ def attribute(result: RunResult, parts: Parts, frontend: Frontend) -> Attributio
     begin_s, end_s = float(result.sent_s[done].min()), float(result.finish_s[done].max())
     queue = intake_queue(result, frontend)
     replicas = range(len(result.replicas))
-    engines = [_engine(result, number, parts, queue, (begin_s, end_s)) for number in replicas]
+    span_s = begin_s, end_s
+    engines = [
+        _engine(result, held(result, number, limits), number, parts, queue, span_s)
+        for number in replicas
+    ]
     times = [times for times, *_ in engines]
     return Attribution(
         times=Intervals(*(np.concatenate(column) for column in zip(*times, strict=True))),
@@ -100,14 +107,19 @@ def attribute(result: RunResult, parts: Parts, frontend: Frontend) -> Attributio
 
 
 def _engine(
-    result: RunResult, replica: int, parts: Parts, queue: Intervals, span_s: tuple[float, float]
+    result: RunResult,
+    found: Held,
+    replica: int,
+    parts: Parts,
+    queue: Intervals,
+    span_s: tuple[float, float],
 ) -> tuple[Intervals, FloatArray, FloatArray, FloatArray]:
     """Returns one engine's intervals, what bound each, what its steps took, and waiting time."""
     log = result.replicas[replica]
     steps, duration_s = log.steps, log.steps.durations_s
     runs = Intervals(steps.start_s, steps.start_s + duration_s)
     step_s = parts.seconds(shapes(steps)) * steps.counts
-    by, share = held(result, replica)
+    by, share = found
     late = late_share(log)
     bound_s = np.zeros((len(NAMES), len(duration_s)))
     bound_s[: len(PARTS)] = step_s * (1.0 - share) * (1.0 - late)
@@ -119,7 +131,7 @@ def _engine(
     idle_s[_IDLE] = gaps.end_s - gaps.start_s - idle_s[_API_SERVERS]
     times = Intervals(*(np.concatenate(pair) for pair in zip(runs, gaps, strict=True)))
     bound_s = np.concatenate([bound_s, idle_s], axis=1)
-    return times, bound_s, step_s.sum(axis=1), _waiting_s(result, replica, runs, Held(by, share))
+    return times, bound_s, step_s.sum(axis=1), _waiting_s(result, replica, runs, found)
 
 
 def _waiting_s(result: RunResult, replica: int, runs: Intervals, found: Held) -> FloatArray:

@@ -54,7 +54,8 @@ def bottleneck(simulation: Simulation) -> Bottleneck | None:
     spec = cluster_spec(
         simulation.deployment, simulation.engine, simulation.memory, simulation.timer
     )
-    found = attribute(simulation.result, StepParts.compile(simulation.engine), spec.frontend)
+    parts = StepParts.compile(simulation.engine)
+    found = attribute(simulation.result, parts, spec.limits, spec.frontend)
     if found is None:
         return None
     waiting_s = dict(zip(WAITS, found.waiting_request_s.tolist(), strict=True))

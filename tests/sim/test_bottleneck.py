@@ -43,7 +43,7 @@ class AllMemory:
 
 
 def attributed(spec: ClusterSpec, load: Workload) -> Attribution:
-    found = attribute(run_cluster(spec, load), AllMemory(), spec.frontend)
+    found = attribute(run_cluster(spec, load), AllMemory(), spec.limits, spec.frontend)
     assert found is not None
     return found
 
@@ -147,7 +147,7 @@ def test_shares_sum_to_one_and_leaping_changes_none(
 def test_all_time_in_queues_has_a_cause(load: Workload, max_num_seqs: int, is_async: bool) -> None:
     spec = cluster(max_num_seqs=max_num_seqs, async_scheduling=is_async)
     result = run_cluster(spec, load)
-    found = attribute(result, AllMemory(), IDLE)
+    found = attribute(result, AllMemory(), spec.limits, IDLE)
     assert found is not None
     queued_s = (result.scheduled_s - result.arrived_s).sum()
     assert found.waiting_request_s.sum() == pytest.approx(queued_s, abs=1e-9)
@@ -166,7 +166,7 @@ def test_those_there_from_the_first_wait_for_no_step_in_progress(
     load = workload([0.0] * len(inputs), inputs, [7] * len(inputs))
     spec = cluster(max_num_seqs=max_num_seqs, max_num_batched_tokens=budget)
     result = run_cluster(spec, load)
-    found = attribute(result, AllMemory(), IDLE)
+    found = attribute(result, AllMemory(), spec.limits, IDLE)
     assert found is not None
     assert found.waiting_request_s[-1] == pytest.approx(0.0, abs=1e-9)
 
