@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.timing.step_parts import PARTS, StepShapes
 from dynosim.sim.bottleneck.frontend_use import intake_queue, late_share
 from dynosim.sim.bottleneck.held import Held, held
@@ -47,8 +47,8 @@ class Parts(Protocol):
 class Attribution:
     """What bound the engines of a run.
 
-    ``times`` are the engines' runs of steps and the gaps between them, and ``bound_s``, shape
-    (len(NAMES), len(times)), the seconds of each by what bound it: they sum to its length.
+    ``times`` are the runs of steps of each ``engine`` and the gaps between them, and ``bound_s``,
+    shape (len(NAMES), len(times)), the seconds of each by what bound it: they sum to its length.
     ``step_s``, shape (len(PARTS),), is what all steps took their time for, whoever waited;
     ``waiting_request_s``, shape (len(WAITS),), the time that requests waited at engines until they
     first entered, by what kept the next one out meanwhile. Intervals of several engines follow each
@@ -56,6 +56,7 @@ class Attribution:
     """
 
     times: Intervals
+    engine: IntArray
     bound_s: FloatArray
     step_s: FloatArray
     waiting_request_s: FloatArray
@@ -100,6 +101,7 @@ def attribute(
     times = [times for times, *_ in engines]
     return Attribution(
         times=Intervals(*(np.concatenate(column) for column in zip(*times, strict=True))),
+        engine=np.repeat(replicas, [len(own.start_s) for own in times]),
         bound_s=np.concatenate([bound_s for _, bound_s, _, _ in engines], axis=1),
         step_s=np.sum([step_s for _, _, step_s, _ in engines], axis=0),
         waiting_request_s=np.sum([waiting_s for *_, waiting_s in engines], axis=0),
