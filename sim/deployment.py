@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynosim.hardware_models.engine_args import EngineArgs, Positive
+from dynosim.sim.cluster.router_options import RouterOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment(EngineArgs):
+class Deployment(RouterOptions, EngineArgs):
     """Engine arguments plus replicas and router: one point of a search space, hashable."""
 
     replicas: Positive = 1
     """Engines behind the router."""
-    router: str = "round_robin"
-    """How requests are spread over the replicas."""
 
     @property
     def num_gpus(self) -> int:

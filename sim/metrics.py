@@ -17,6 +17,7 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.quantiles import Progressions, median, quantiles
+from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import ReplicaLog, RunResult
 
 PERCENTILES = (50, 90, 95, 99)
@@ -63,7 +64,7 @@ def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> 
 
 
 def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
-    """Returns per-request seconds: ttft, its parts frontend, queue and prefill, tpot, e2el.
+    """Returns per-request seconds: ttft, its parts frontend, router, queue and prefill, tpot, e2el.
 
     NaN for refused requests, and for the TPOT of single-token answers, which have none.
     """
@@ -75,7 +76,8 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     return {
         "ttft": ttft_s,
         "frontend": result.frontend_s,
-        "queue": result.scheduled_s - result.arrived_s,
+        "router": result.routed_s - result.arrived_s,
+        "queue": result.scheduled_s - result.routed_s,
         "prefill": ttft_s - (result.scheduled_s - result.arrived_s) - result.frontend_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
@@ -94,6 +96,8 @@ def _counts_and_rates(result: RunResult) -> Metrics:
         "duration": duration_s,
         "completed": completed,
         "failed": len(done) - completed,
+        "rejected": int(result.shed.sum()),
+        **_rejections(result),
         "total_input_tokens": input_tokens,
         "total_output_tokens": output_tokens,
         "request_throughput": completed / duration_s,
@@ -103,6 +107,12 @@ def _counts_and_rates(result: RunResult) -> Metrics:
         "preemptions": int(result.preemptions.sum()),
         "prefix_hit_rate": float(result.cached_tokens[done].sum() / max(input_tokens, 1)),
     }
+
+
+def _rejections(result: RunResult) -> Metrics:
+    """Returns how many requests were shed, by reason."""
+    reasons = [r for r in Refusal if r > Refusal.TOO_LONG]
+    return {f"rejected_{r.name.lower()}": int((result.refusal == r).sum()) for r in reasons}
 
 
 def _max_concurrent(result: RunResult) -> int:

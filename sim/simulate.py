@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs
@@ -15,10 +15,12 @@ from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
+from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
 
@@ -69,9 +71,7 @@ def simulate(
     timer = compile_timer(engine)
     spec = cluster_spec(deployment, engine, memory, timer, leap=leap)
     result = run_cluster(spec, workload, seed)
-    refused = len(workload) - int(result.completed.sum())
-    if refused:
-        warnings += (f"{refused} request(s) longer than {_limit(engine, spec)} were refused",)
+    warnings += _refusals(result, _limit(engine, spec))
     return Simulation(
         deployment=deployment,
         engine=engine,
@@ -80,6 +80,19 @@ def simulate(
         result=result,
         warnings=warnings,
     )
+
+
+def _refusals(result: RunResult, limit: str) -> tuple[str, ...]:
+    """Returns a sentence for each reason why requests were not served."""
+    words = {
+        Refusal.TOO_LONG: f"longer than {limit} were refused",
+        Refusal.QUEUE_DEPTH: "were shed: all replicas had as many requests as they may",
+        Refusal.KV_USE: "were shed: all replicas held as many KV blocks as they may",
+        Refusal.ROUTER_QUEUE: "were shed: as many as may wait at a router did",
+        Refusal.DEADLINE: "were shed: their first tokens would have missed the deadline",
+    }
+    counts = {reason: int((result.refusal == reason).sum()) for reason in words}
+    return tuple(f"{n} request(s) {words[reason]}" for reason, n in counts.items() if n)
 
 
 def resolve_for(
@@ -151,13 +164,19 @@ def cluster_spec(
         max_model_len=args.max_model_len,
         max_prompt_tokens=_longest_prompt(limits),
         replicas=deployment.replicas,
-        router=deployment.router,
+        routing=router_options(deployment),
         frontend_s=engine.backend.frontend_s,
         frontend=_frontend(engine),
         ranks=args.data_parallel_size,
         balancer=args.load_balance_method or rules.load_balance_method,
         lockstep=lockstep,
     )
+
+
+def router_options(deployment: Deployment) -> RouterOptions:
+    """Returns the part of a deployment that is about routing."""
+    names = [field.name for field in fields(RouterOptions)]
+    return RouterOptions(**{name: getattr(deployment, name) for name in names})
 
 
 def _longest_prompt(limits: EngineLimits) -> int | None:

@@ -9,10 +9,12 @@ from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.balancers.base import Balancer
 from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
 from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
-from dynosim.sim.cluster.rank_router import RankRouter
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests, accepted
-from dynosim.sim.cluster.routers.base import Router
+from dynosim.sim.cluster.router_inputs import RouterInputs
+from dynosim.sim.cluster.router_options import ROUND_ROBIN, RouterOptions
+from dynosim.sim.cluster.routing import Rotation, make_routing
+from dynosim.sim.cluster.time_prediction import LockstepTimes, StepTimes
 from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
@@ -41,7 +43,7 @@ class ClusterSpec:
     max_model_len: int
     max_prompt_tokens: int | None = None
     replicas: int = 1
-    router: str = "round_robin"
+    routing: RouterOptions = ROUND_ROBIN
     frontend_s: float = 0.0
     frontend: Frontend = IDLE
     ranks: int = 1
@@ -49,18 +51,23 @@ class ClusterSpec:
     lockstep: GroupTimer | None = None
 
 
-def make_router(name: str, num_replicas: int, seed: int) -> Router:
-    """Returns the router called ``name``; raises UserError with the nearest names."""
-    module = find_module("dynosim.sim.cluster.routers", "router", name)
-    router: Router = module.make(num_replicas, seed)
-    return router
-
-
 def make_balancer(name: str) -> Balancer:
     """Returns the balancer called ``name``; raises UserError with the nearest names."""
     module = find_module("dynosim.sim.cluster.balancers", "load balance method", name)
     balancer: Balancer = module.make()
     return balancer
+
+
+def _step_times(spec: ClusterSpec) -> StepTimes:
+    """Returns the step times of what a router routes to: a replica, or a rank by itself."""
+    limits = spec.limits
+    return StepTimes(
+        timer=LockstepTimes(spec.lockstep) if spec.lockstep else spec.timer,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        block_size=limits.block_size,
+        ranks=spec.lockstep.ranks if spec.lockstep else 1,
+    )
 
 
 def _group(spec: ClusterSpec, timer: GroupTimer, requests: Requests) -> RankGroup:
@@ -72,7 +79,13 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
     limits = _seeded(spec.limits, seed)
     requests = Requests(workload, limits)
-    router = make_router(spec.router, spec.replicas, seed)
+    inputs = RouterInputs(requests, _step_times(spec), spec.routing.router_event_lag_s)
+    apart = spec.ranks > 1 and spec.lockstep is None
+    balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)] if apart else []
+    routing = make_routing(spec.routing, inputs, spec.replicas, seed, balancers, spec.ranks)
+    if inputs.index is not None or spec.routing.router_max_kv_use is not None:
+        # What a router sees of blocks must be that of the step in progress.
+        limits = replace(limits, leaps_chunks=False)
     groups: list[RankGroup] = []
     if spec.lockstep is not None:
         groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
@@ -83,9 +96,8 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
             kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
             for _ in range(spec.replicas * spec.ranks)
         ]
-        if spec.ranks > 1:
-            balancers = [make_balancer(spec.balancer) for _ in range(spec.replicas)]
-            router = RankRouter(router, balancers, spec.ranks)
+    if inputs.index is not None:
+        inputs.index.follow([engine.kv for engine in engines], spec.replicas)
     replicas: Sequence[Replica] = groups or engines
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
@@ -93,12 +105,8 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     recorder = Recorder(workload)
     if workload.max_concurrency is None:
         recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
-    # Where nothing that an engine does can reach another, each runs through its own requests.
-    if workload.max_concurrency is None and router.is_blind:
-        from dynosim.sim.cluster.apart import run_apart
-
-        run_apart(replicas, router, requests, fitting, recorder)
-    else:
+    own = [group.engines for group in groups] or [[engine] for engine in engines]
+    if workload.max_concurrency is not None or routing.is_live:
         from dynosim.sim.cluster.together import Together
 
         def log_of(index: int) -> StepLog:
@@ -107,7 +115,16 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
             return (group.engine_of(index) if group else engines[number]).log
 
         live = LiveFrontend(spec.frontend, spec.frontend_s, len(engines), log_of)
-        Together(replicas, router, requests, recorder, live).run(fitting)
+        Together(replicas, own, routing, requests, recorder, live).run(fitting)
+    elif not routing.is_blind:
+        from dynosim.sim.cluster.abreast import Abreast
+
+        Abreast(replicas, own, routing, requests, recorder).run(fitting)
+    else:
+        # Nothing that an engine does can reach another: each runs through its own requests.
+        from dynosim.sim.cluster.apart import run_apart
+
+        run_apart(replicas, Rotation(routing.routers), requests, fitting, recorder)
     for number, group in enumerate(groups):
         for index, rank in group.waiting.rank_of.items():
             recorder.replica[index] = number * len(group.engines) + rank

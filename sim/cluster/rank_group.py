@@ -88,6 +88,11 @@ class RankGroup:
         """The engine of every rank."""
         return [rank.engine for rank in self._ranks]
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived at any rank and not entered."""
+        return len(self.waiting)
+
     def engine_of(self, request: int) -> Engine:
         """Returns the engine of the rank that a request went to."""
         return self._ranks[self.waiting.rank_of[request]].engine

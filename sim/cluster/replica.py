@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from dynosim.sim.engine.schedulers.base import WaitingQueue
 from dynosim.sim.engine.sequence import Sequence
 
 
@@ -18,8 +17,8 @@ class Replica(Protocol):
     is_interruptible: bool
 
     @property
-    def waiting(self) -> WaitingQueue:
-        """The requests that have not entered."""
+    def num_waiting(self) -> int:
+        """Requests that have arrived and not entered."""
         ...
 
     def run_until(

@@ -31,7 +31,8 @@ class RunEnd(simpy.Event):
 
 
 class Worker:
-    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time.
+    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time,
+    ``on_run_end``, if given, after every run that had an event.
 
     An event ends each run that reaches the ``horizon``, the time before which nothing from
     outside can concern the engine; runs that end before it follow each other without one
@@ -45,26 +46,19 @@ class Worker:
         engine: Replica,
         on_finish: Callable[[Sequence, float], None],
         horizon: Callable[[], float],
+        on_run_end: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
-        self.outstanding = 0
-        self.prompt_tokens = 0
         self._env = env
         self._on_finish = on_finish
         self._horizon = horizon
+        self._after_run = on_run_end
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
 
-    @property
-    def waiting(self) -> int:
-        """Requests that have not entered."""
-        return len(self.engine.waiting)
-
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
-        self.outstanding += 1
-        self.prompt_tokens += seq.prompt_tokens
         sooner_s = self.engine.enqueue(seq, self._env.now)
         if not self._is_busy:
             self._is_busy = True
@@ -83,13 +77,10 @@ class Worker:
         assert isinstance(event, RunEnd)
         if event.number != self._run_number:
             return
-        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._finish)
+        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._on_finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
         else:
             self._is_busy = False
-
-    def _finish(self, seq: Sequence, time_s: float) -> None:
-        self.outstanding -= 1
-        self.prompt_tokens -= seq.prompt_tokens
-        self._on_finish(seq, time_s)
+        if self._after_run is not None:
+            self._after_run()

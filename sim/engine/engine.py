@@ -27,7 +27,8 @@ class Engine:
     A *run* is a number of decode-only steps whose durations form an arithmetic sequence, or a
     number of steps with equal chunks of one prompt, or one step with any chunks. Between ``begin``
     and ``end`` a run may be cut short at a step boundary when ``is_interruptible``: an arrival
-    could enter then. Requests are handed over to ``enqueue``.
+    could enter then. Requests are handed over to ``enqueue``. ``on_prefilled``, if set, is called
+    with every request that gets its first token, at the end of the step that computed it.
 
     With asynchronous scheduling a batch is formed when the step before it begins. Only arrivals and
     ends could make it another one until that step ends, so here it is formed then, but they are
@@ -56,6 +57,7 @@ class Engine:
         "is_interruptible",
         "kv",
         "log",
+        "on_prefilled",
         "waiting",
     )
 
@@ -69,6 +71,7 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
+        self.on_prefilled: Callable[[Sequence], None] | None = None
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -93,6 +96,11 @@ class Engine:
     def running(self) -> list[Sequence]:
         """The sequences that have entered and not left, in the order in which they entered."""
         return list(self._scheduler.running.values())
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived and not entered, seen by the scheduler or not."""
+        return len(self.waiting) + len(self._unseen)
 
     def batch(self) -> list[tuple[Sequence, int]]:
         """Returns who gets how many tokens in each step of the run in progress."""
@@ -239,6 +247,9 @@ class Engine:
             if size * (steps // decoding.block_size + 1) > free:
                 # It may get tight. The coming step's blocks are already taken.
                 steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
+            if self.kv.watcher is not None:
+                # Who watches is to be told of evictions when they happen: as a run begins.
+                steps = self.kv.steps_without_eviction(decoding, steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_first = 0
@@ -282,6 +293,22 @@ class Engine:
 
         It is the first step boundary at or after ``time_s``, asynchronously the one after that.
         """
+        self._run_steps = min(self._steps_until(time_s) + self._is_async, self._run_steps)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def used_blocks_at(self, time_s: float) -> int:
+        """Returns the KV blocks held in the step in progress at a time within the run."""
+        used = self.kv.used_blocks
+        steps = self._run_steps
+        if steps > 1 and not self._scheduler.chunks:
+            decoding = self._scheduler.decoding
+            steps = self._steps_until(time_s)
+            used += decoding.blocks_needed(steps) - decoding.blocks_for_step()
+        return used
+
+    def _steps_until(self, time_s: float) -> int:
+        """Returns the run's steps up to its first boundary at or after ``time_s``."""
         elapsed = time_s - self._run_start_s
         growth = self._run_growth_s
         linear = self._run_dt_s - 0.5 * growth
@@ -295,9 +322,7 @@ class Engine:
             steps -= 1
         while self._time_after(steps) < time_s:
             steps += 1
-        self._run_steps = min(steps + self._is_async, self._run_steps)
-        self.is_interruptible = False
-        return self._time_after(self._run_steps)
+        return min(steps, self._run_steps)
 
     # --- a run ends ---------------------------------------------------------------------------
 
@@ -393,6 +418,8 @@ class Engine:
             scheduler.prefilling.remove(seq)
             seq.emitted += 1
             seq.first_step = step
+            if self.on_prefilled is not None and seq.emitted == 1:
+                self.on_prefilled(seq)
             if seq.emitted == seq.output_tokens:
                 finished = [*finished, seq]
             else:

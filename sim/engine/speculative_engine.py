@@ -79,6 +79,8 @@ class SpeculativeEngine(Engine):
         if steps > 1:
             # The coming step's blocks are already taken.
             steps = decoding.steps_within(self.kv.free_blocks + decoding.blocks_for_step(), steps)
+            if self.kv.watcher is not None:
+                steps = self.kv.steps_without_eviction(decoding, steps)
         timer = cast("SpeculativeTimer", self._timer)
         self._steps_s = timer.decode_steps_s(decoding.width, decoding.contexts(steps))
         self._ends_s = self._run_start_s + np.cumsum(self._steps_s)
@@ -94,10 +96,13 @@ class SpeculativeEngine(Engine):
         return float(self._ends_s[-1])
 
     def boundary_after(self, time_s: float) -> float:
-        steps = int(np.searchsorted(self._ends_s[: self._run_steps], time_s)) + 1
-        self._run_steps = min(steps, self._run_steps)
+        self._run_steps = self._steps_until(time_s)
         self.is_interruptible = False
         return float(self._ends_s[self._run_steps - 1])
+
+    def _steps_until(self, time_s: float) -> int:
+        steps = int(np.searchsorted(self._ends_s[: self._run_steps], time_s)) + 1
+        return min(steps, self._run_steps)
 
     def end(self) -> list[Sequence]:
         if self._run_steps > 1:

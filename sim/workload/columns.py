@@ -23,7 +23,8 @@ class Workload:
     Where ``max_concurrency`` is set, request ``i`` is sent at ``arrival_s[i]`` or when a slot
     frees, whichever is later, in order, and its latencies count from then (as in
     ``vllm bench serve``). ``notes`` says what a reader dropped or changed. ``priority`` is used by
-    the priority scheduling policy, lower first; None is 0 for all.
+    the priority scheduling policy, lower first; None is 0 for all. ``session`` tells which requests
+    are turns of one conversation, where the trace says so.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Workload:
     max_concurrency: int | None = None
     notes: tuple[str, ...] = ()
     priority: IntArray | None = None
+    session: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -19,6 +19,7 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = (
     ("TTFT", "ttft"),
     ("  frontend", "frontend"),
+    ("  router", "router"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
     ("TPOT", "tpot"),
@@ -71,11 +72,18 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
     yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
     shape = parallel_shape(engine.args)
     yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
-    failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
+    duration = shown(metrics["duration"], ",.1f")
     yield (
-        f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
+        f"{metrics['completed']:,} requests{_unserved(metrics)} in {duration} s; "
         f"{loop(simulation, spec)}"
     )
+
+
+def _unserved(metrics: Metrics) -> str:
+    """Returns how many requests were too long or shed, in words."""
+    shed = metrics["rejected"]
+    counts = {"refused": metrics["failed"] - shed, "shed": shed}
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
 
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
@@ -94,6 +102,8 @@ def _latency_table(metrics: Metrics) -> str:
     rows = [
         [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
+        # Mostly nobody waits at a router.
+        if name != "router" or metrics["p99_router_ms"] > 0.0
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 

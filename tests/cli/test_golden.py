@@ -30,6 +30,10 @@ COMMANDS = {
     "--trace TRACE --goodput ttft:500 tpot:50",
     "simulate_closed_loop": f"simulate --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 "
     "--osl 128 --max-concurrency 16 --num-prompts 100",
+    "simulate_kv_aware": f"simulate EXAMPLES/routing/kv_aware.yaml {ENGINE}",
+    "simulate_prefix_hash": f"simulate EXAMPLES/routing/prefix_hash.yaml {ENGINE}",
+    "simulate_central_queue": f"simulate EXAMPLES/routing/central_queue.yaml {ENGINE}",
+    "simulate_shed": f"simulate EXAMPLES/routing/shed.yaml {ENGINE}",
     "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
     "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
 }
@@ -37,9 +41,16 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_output_is_as_committed(name: str, dynosim: Callable[..., Any], checkout: Path) -> None:
-    trace = str(checkout / "examples" / "traces" / "chat_mooncake.jsonl")
-    measured = str(checkout / "tests" / "cli" / "measured")
-    answer = dynosim(*COMMANDS[name].replace("TRACE", trace).replace("MEASURED", measured).split())
+    examples = checkout / "examples"
+    places = {
+        "EXAMPLES": str(examples),
+        "TRACE": str(examples / "traces" / "chat_mooncake.jsonl"),
+        "MEASURED": str(checkout / "tests" / "cli" / "measured"),
+    }
+    command = COMMANDS[name]
+    for word, place in places.items():
+        command = command.replace(word, place)
+    answer = dynosim(*command.split())
     assert answer.code == 0, answer.err
     text = answer.out + (f"--- stderr\n{answer.err}" if answer.err else "")
     file = GOLDEN / f"{name}.txt"

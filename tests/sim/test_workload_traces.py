@@ -294,7 +294,7 @@ def mooncake_row(**changes: object) -> str:
         (mooncake_row(hash_ids=[2**64]), "`hash_ids` is [18446744073709551616]"),
         (mooncake_row(hash_ids=3), "`hash_ids` is 3"),
         (mooncake_row(hash_ids=[1, 2]), "2 `hash_ids` for `input_length` 5, but blocks of 512"),
-        (mooncake_row(session_id="s"), "the row has `session_id`"),
+        (mooncake_row(session_id=1.5), "`session_id` is 1.5"),
         (mooncake_row(delay=4), "the row has `delay`"),
         (mooncake_row(chat_id=4), "the row has `chat_id`: Qwen-Bailian rows (seconds"),
         (GOOD + '\n{"timestamp": 0, "input', "malformed JSON"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from dynosim.sim.engine.cache_watcher import CacheWatcher
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.sequence import Sequence
 
@@ -23,6 +24,7 @@ class BlockPool(Protocol):
 
     num_blocks: int
     free_blocks: int
+    watcher: CacheWatcher | None
 
     @property
     def used_blocks(self) -> int:
@@ -31,6 +33,10 @@ class BlockPool(Protocol):
 
     def take_steps(self, decoding: DecodeSet, num_steps: int, /) -> None:
         """Takes the blocks of a run of decode steps but its first; they must be free."""
+        ...
+
+    def steps_without_eviction(self, decoding: DecodeSet, num_steps: int, /) -> int:
+        """Returns how many of the coming decode steps, at least one, evict nothing for certain."""
         ...
 
     def check(self) -> None:
