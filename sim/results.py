@@ -15,6 +15,7 @@ from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
 from dynosim.sim.refusal import Refusal
+from dynosim.sim.tiers.result import TierResult
 from dynosim.sim.workload.columns import Workload
 
 
@@ -47,7 +48,8 @@ class RunResult:
     the prefix cache when the request was first scheduled; what a preempted request finds again is
     not in it. ``frontend_s`` is what API servers added to the time to the first token: before the
     request arrived, and between the engine and the client, who is where first tokens and finishes
-    are timed. ``drafting`` is how the engines speculated, None where they did not.
+    are timed. ``drafting`` is how the engines speculated, None where they did not; ``tiers`` is
+    what lay below the GPUs' memory, if anything did.
     """
 
     workload: Workload
@@ -65,6 +67,7 @@ class RunResult:
     preemptions: IntArray
     replicas: tuple[ReplicaLog, ...]
     drafting: Drafting | None = None
+    tiers: TierResult | None = None
 
     @property
     def completed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -2,8 +2,8 @@
 
 While requests wait at an engine, it is bound by what kept the next of them out (batch slots, the
 step's tokens, KV blocks). While none waits, by what its steps take their time for (arithmetic,
-memory bandwidth, links, launches, host). Where the API servers are behind, by those; where nothing
-is there to do, by nothing.
+memory bandwidth, links, launches, host). Where the API servers are behind, by those; where it has
+nothing to compute, by what keeps work from it: KV that is still being loaded, the router's queue.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.timing.step_parts import PARTS, StepShapes
 from dynosim.sim.bottleneck.frontend_use import intake_queue, late_share
 from dynosim.sim.bottleneck.held import Held, held
-from dynosim.sim.bottleneck.intervals import Intervals
+from dynosim.sim.bottleneck.intervals import Intervals, union
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.engine import holds
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.results import RunResult
+from dynosim.sim.tiers.result import TierResult
 
 _ROUNDING = 1e-9
 IDLE = "no requests"
 API_SERVERS = "API servers"
-WAITS = (*holds.NAMES, "step in progress")
+KV_LOADS = "KV loads"
+ROUTER = "router queue"
+WAITS = (*holds.NAMES, KV_LOADS, "step in progress")
 """What requests wait for at an engine; the last is what any would, however wide all else is."""
-NAMES = (*PARTS, *holds.NAMES, API_SERVERS, IDLE)
+NAMES = (*PARTS, *holds.NAMES, API_SERVERS, KV_LOADS, ROUTER, IDLE)
 """Whatever a run can be bound by, in words."""
-_API_SERVERS, _IDLE = len(NAMES) - 2, len(NAMES) - 1
+_API_SERVERS, _KV_LOADS, _ROUTER, _IDLE = range(len(NAMES) - 4, len(NAMES))
 
 
 class Parts(Protocol):
@@ -41,6 +44,14 @@ class Parts(Protocol):
     def seconds(self, shapes: StepShapes, /) -> FloatArray:
         """Returns seconds of each part of each step, shape (len(PARTS), steps)."""
         ...
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """When requests were kept from all engines: by API servers, by the router."""
+
+    intake: Intervals
+    router: Intervals
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,11 +102,11 @@ def attribute(
     if not done.any():
         return None
     begin_s, end_s = float(result.sent_s[done].min()), float(result.finish_s[done].max())
-    queue = intake_queue(result, frontend)
+    outside = _Outside(intake_queue(result, frontend), union(result.arrived_s, result.routed_s))
     replicas = range(len(result.replicas))
     span_s = begin_s, end_s
     engines = [
-        _engine(result, held(result, number, limits), number, parts, queue, span_s)
+        _engine(result, held(result, number, limits), number, parts, outside, span_s)
         for number in replicas
     ]
     times = [times for times, *_ in engines]
@@ -113,7 +124,7 @@ def _engine(
     found: Held,
     replica: int,
     parts: Parts,
-    queue: Intervals,
+    outside: _Outside,
     span_s: tuple[float, float],
 ) -> tuple[Intervals, FloatArray, FloatArray, FloatArray]:
     """Returns one engine's intervals, what bound each, what its steps took, and waiting time."""
@@ -128,26 +139,65 @@ def _engine(
     bound_s[len(PARTS) + by, np.arange(len(by))] = duration_s * share * (1.0 - late)
     bound_s[_API_SERVERS] = duration_s * late
     gaps = runs.gaps(*span_s)
-    idle_s = np.zeros((len(NAMES), len(gaps.start_s)))
-    idle_s[_API_SERVERS] = queue.within(gaps)
-    idle_s[_IDLE] = gaps.end_s - gaps.start_s - idle_s[_API_SERVERS]
+    idle_s = _idle_s(gaps, outside, _loads(result, replica))
     times = Intervals(*(np.concatenate(pair) for pair in zip(runs, gaps, strict=True)))
     bound_s = np.concatenate([bound_s, idle_s], axis=1)
     return times, bound_s, step_s.sum(axis=1), _waiting_s(result, replica, runs, found)
 
 
+def _idle_s(gaps: Intervals, outside: _Outside, loads: Intervals) -> FloatArray:
+    """Returns what kept work from an engine in each gap between its runs, by :data:`NAMES`."""
+    seconds = np.zeros((len(NAMES), len(gaps.start_s)))
+    left_s = gaps.end_s - gaps.start_s
+    causes = ((_KV_LOADS, loads), (_API_SERVERS, outside.intake), (_ROUTER, outside.router))
+    for cause, times in causes:
+        # Of what overlaps, the first counts.
+        seconds[cause] = np.minimum(times.within(gaps), left_s)
+        left_s = left_s - seconds[cause]
+    seconds[_IDLE] = left_s
+    return seconds
+
+
+def _loads(result: RunResult, replica: int) -> Intervals:
+    """Returns when a replica was loading KV for any request."""
+    loads = result.tiers
+    if loads is None:
+        return Intervals(np.empty(0), np.empty(0))
+    own = loads.replica == replica
+    return union(loads.start_s[own], loads.end_s[own])
+
+
 def _waiting_s(result: RunResult, replica: int, runs: Intervals, found: Held) -> FloatArray:
     """Returns how long an engine's requests waited until they first entered, by :data:`WAITS`."""
     own = result.completed & (result.replica == replica)
-    arrived_s, entered_s = result.arrived_s[own], result.scheduled_s[own]
+    arrived_s, entered_s = result.routed_s[own], result.scheduled_s[own]
     from_s = runs.end_s - found.share * (runs.end_s - runs.start_s)
     waiting_s = np.zeros(len(WAITS))
     for hold in range(len(holds.NAMES)):
         which = (found.share > 0.0) & (found.by == hold)
         times = Intervals(from_s[which], runs.end_s[which])
         waiting_s[hold] = times.within(Intervals(arrived_s, entered_s)).sum()
+    if result.tiers is not None:
+        _move_loads(result.tiers, replica, waiting_s, from_s, runs.end_s, found)
     waiting_s[-1] = max((entered_s - arrived_s).sum() - waiting_s.sum(), 0.0)
     return waiting_s
+
+
+def _move_loads(
+    loads: TierResult,
+    replica: int,
+    waiting_s: FloatArray,
+    from_s: FloatArray,
+    end_s: FloatArray,
+    found: Held,
+) -> None:
+    """Counts the time of requests whose KV was coming as that, not as what held others back."""
+    own = loads.replica == replica
+    coming = Intervals(loads.start_s[own], loads.end_s[own])
+    for hold in range(len(holds.NAMES)):
+        which = (found.share > 0.0) & (found.by == hold)
+        waiting_s[hold] -= Intervals(from_s[which], end_s[which]).within(coming).sum()
+    waiting_s[len(holds.NAMES)] = (coming.end_s - coming.start_s).sum()
 
 
 def shapes(steps: Steps) -> StepShapes:

@@ -32,7 +32,7 @@ def held(result: RunResult, replica: int, limits: EngineLimits) -> Held:
     steps = result.replicas[replica].steps
     by, share = steps.held_by.copy(), (steps.blocked > 0).astype(np.float64)
     own = result.completed & (result.replica == replica)
-    arrived_s, entered_s = np.sort(result.arrived_s[own]), np.sort(result.scheduled_s[own])
+    arrived_s, entered_s = np.sort(result.routed_s[own]), np.sort(result.scheduled_s[own])
     free = share == 0.0
     formed_s = steps.start_s
     if limits.async_scheduling:

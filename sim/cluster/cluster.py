@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dynosim.hardware_models.kv_tiers import KvTiers
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.balancers.base import Balancer
 from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
@@ -19,6 +20,7 @@ from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder, RunResult
+from dynosim.sim.tiers.cluster import TieredCluster
 from dynosim.sim.workload.columns import Workload
 
 
@@ -34,7 +36,7 @@ class ClusterSpec:
 
     A replica has ``ranks`` data-parallel ranks with a scheduler and ``num_blocks`` each, over which
     ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
-    timer is given, which then stands in for ``timer``.
+    timer is given, which then stands in for ``timer``. Blocks may also lie in ``tiers``.
     """
 
     timer: Timer
@@ -49,6 +51,7 @@ class ClusterSpec:
     ranks: int = 1
     balancer: str = "round_robin"
     lockstep: GroupTimer | None = None
+    tiers: KvTiers | None = None
 
 
 def make_balancer(name: str) -> Balancer:
@@ -87,9 +90,18 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         # What a router sees of blocks must be that of the step in progress.
         limits = replace(limits, leaps_chunks=False)
     groups: list[RankGroup] = []
+    tiered: TieredCluster | None = None
+    if spec.tiers is not None:
+        # Whose KV has come may enter at any boundary.
+        limits = replace(limits, leaps_chunks=False)
+        per_unit = requests.blocks_per_unit
+        tiered = TieredCluster(spec.tiers, limits.block_size * per_unit, per_unit)
     if spec.lockstep is not None:
         groups = [_group(spec, spec.lockstep, requests) for _ in range(spec.replicas)]
         engines = [engine for group in groups for engine in group.engines]
+    elif tiered is not None:
+        count = spec.replicas * spec.ranks
+        engines = [tiered.engine(spec.timer, limits, spec.num_blocks) for _ in range(count)]
     else:
         kind = _engine_kind(limits)
         engines = [
@@ -98,6 +110,8 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         ]
     if inputs.index is not None:
         inputs.index.follow([engine.kv for engine in engines], spec.replicas)
+        if tiered is not None:
+            tiered.follow()
     replicas: Sequence[Replica] = groups or engines
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
@@ -106,7 +120,9 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     if workload.max_concurrency is None:
         recorder.send(fitting, spec.frontend, len(engines), spec.frontend_s)
     own = [group.engines for group in groups] or [[engine] for engine in engines]
-    if workload.max_concurrency is not None or routing.is_live:
+    # What replicas share, they must come to in order of time.
+    is_shared = spec.tiers is not None and spec.tiers.is_shared
+    if workload.max_concurrency is not None or routing.is_live or is_shared:
         from dynosim.sim.cluster.together import Together
 
         def log_of(index: int) -> StepLog:
@@ -132,7 +148,8 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         engine.kv.check()
         assert engine.kv.used_blocks == 0, "a finished run holds KV blocks"
     logs = [engine.log for engine in engines]
-    return recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
+    result = recorder.result(logs, spec.num_blocks, spec.frontend, limits.drafting)
+    return replace(result, tiers=tiered.result()) if tiered is not None else result
 
 
 def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 Event = dict[str, Any]
-STEPS, BOUND_BY, TRANSFERS = 1, 2, 3
+STEPS, BOUND_BY = 1, 2
 """Thread numbers of a replica's tracks."""
 
 
@@ -67,10 +67,16 @@ def instant(replica: int, thread: int, name: str, time_s: float, args: dict[str,
 
 
 def async_pair(
-    replica: int, request: int, name: str, start_s: float, end_s: float, args: dict[str, Any]
+    replica: int,
+    request: int,
+    name: str,
+    start_s: float,
+    end_s: float,
+    args: dict[str, Any],
+    kind: str = "request",
 ) -> tuple[Event, Event]:
     """Returns the beginning and the end of a stage of a request."""
-    common = {"cat": "request", "id": str(request), "pid": replica + 1, "tid": STEPS, "name": name}
+    common = {"cat": kind, "id": str(request), "pid": replica + 1, "tid": STEPS, "name": name}
     begin = {"ph": "b", **common, "ts": _us(start_s), "args": args}
     return begin, {"ph": "e", **common, "ts": _us(max(end_s, start_s))}
 

@@ -106,7 +106,7 @@ def _gauges(
         return nothing, nothing, nothing
     run = np.searchsorted(steps.start_s, time_s, side="right") - 1
     inside = (run >= 0) & (time_s < (steps.start_s + steps.durations_s)[run])
-    arrived_s = np.sort(result.arrived_s[own])
+    arrived_s = np.sort(result.routed_s[own])
     # Nobody enters while a run lasts: who waits is who could not when it began, and who came since.
     since = np.searchsorted(arrived_s, time_s, side="right")
     since = since - np.searchsorted(arrived_s, steps.start_s[run], side="right")

@@ -18,6 +18,7 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.bottleneck.attribution import NAMES, Attribution
 from dynosim.sim.result_files import write_atomically
 from dynosim.sim.results import ReplicaLog, RunResult
+from dynosim.sim.tiers.result import TierResult
 from dynosim.sim.timeline.event import (
     BOUND_BY,
     STEPS,
@@ -32,6 +33,9 @@ from dynosim.sim.timeline.preemptions import preemptions
 
 LIMIT = 500_000
 """Events that a browser shows without effort: about 80 MB of JSON."""
+
+STAGES = ("front-end", "router", "queue", "prefill", "decode")
+"""What a request goes through; those that took no time are left out."""
 
 Make = Callable[[int], list[Event]]
 
@@ -61,6 +65,8 @@ def timeline(result: RunResult, found: Attribution | None, *, limit: int = LIMIT
         sources += [_steps(replica, log), _preemptions(replica, log)]
     if found is not None:
         sources += _bound_by(found, len(result.replicas))
+    if result.tiers is not None:
+        sources.append(_loads(result.tiers))
     kept, until_s, dropped = _earliest(sources, limit)
     events = [event for source, which in kept for i in which for event in source.make(i)]
     events.sort(key=lambda event: float(event["ts"]))
@@ -143,12 +149,26 @@ def _preemptions(replica: int, log: ReplicaLog) -> Source:
     return Source(time_s, 1, make)
 
 
+def _loads(tiers: TierResult) -> Source:
+    """Returns loads of KV from lower tiers, each an async slice: several are queued at once."""
+    columns = (tiers.replica, tiers.request, tiers.start_s, tiers.end_s, tiers.tokens)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def make(i: int) -> list[Event]:
+        replica, request, start_s, end_s, tokens = rows[i]
+        args = {"request": request, "tokens": tokens}
+        return list(async_pair(replica, request, "KV load", start_s, end_s, args, kind="transfer"))
+
+    return Source(tiers.start_s, 2, make)
+
+
 def _requests(result: RunResult) -> Source:
     """Returns completed requests, each a slice from its sending to its last token."""
     done = np.flatnonzero(result.completed)
     columns = (
         result.sent_s,
         result.arrived_s,
+        result.routed_s,
         result.scheduled_s,
         result.first_token_s,
         result.finish_s,
@@ -161,21 +181,19 @@ def _requests(result: RunResult) -> Source:
     number = done.tolist()
 
     def make(i: int) -> list[Event]:
-        sent_s, arrived_s, scheduled_s, first_s, finish_s = times[i]
         at, request = replica[i], number[i]
         names = ("input_tokens", "output_tokens", "cached_tokens")
         args = {"request": request} | dict(zip(names, tokens[i], strict=True))
         # One name for all, so that Perfetto packs them into one track.
-        begin, end = async_pair(at, request, "request", sent_s, finish_s, args)
+        edges = times[i]
+        begin, end = async_pair(at, request, "request", edges[0], edges[-1], args)
         events = [begin]
-        edges = (sent_s, arrived_s, scheduled_s, first_s, finish_s)
-        stages = ("front-end", "queue", "prefill", "decode")
-        for name, (start_s, end_s) in zip(stages, itertools.pairwise(edges), strict=True):
+        for name, (start_s, end_s) in zip(STAGES, itertools.pairwise(edges), strict=True):
             if end_s > start_s:
                 events += async_pair(at, request, name, start_s, end_s, {})
         return [*events, end]
 
-    return Source(result.sent_s[done], 10, make)
+    return Source(result.sent_s[done], 2 + 2 * len(STAGES), make)
 
 
 def _bound_by(found: Attribution, num_replicas: int) -> list[Source]:

@@ -44,6 +44,7 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_tiers(simulation, metrics),
         *_bound_by(bound),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
@@ -150,6 +151,16 @@ def _engine(metrics: Metrics) -> str:
         f"{metrics['preemptions']:,} preemptions, "
         f"prefix hit rate {metrics['prefix_hit_rate']:.1%}, busy {metrics['busy_share']:.1%}"
     )
+
+
+def _tiers(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    if (tiers := simulation.result.tiers) is not None:
+        hits = ", ".join(f"{t.name} {metrics[f'kv_{t.name}_hit_rate']:.1%}" for t in tiers.tiers)
+        yield (
+            "KV tiers",
+            f"{hits} of prompt tokens loaded, {metrics['kv_loads']:,} loads "
+            f"of {metrics['mean_kv_load_ms']:,.1f} ms",
+        )
 
 
 _LEAST_SHARE = 0.005
