@@ -33,7 +33,7 @@ class Peer:
     def command(
         self, trace: Path, workers: int, report: Path, router: str = "round_robin"
     ) -> list[str]:
-        """Returns the command that replays a trace, behind a router of ours, and writes a report."""
+        """Returns the command that replays a trace behind a router and writes a report."""
         engine = {
             "block_size": BLOCK_TOKENS,
             "num_gpu_blocks": 2000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynosim.accuracy.kinds import basis_of
 from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.search.outcome import Outcome, Task
 from dynosim.search.stability import instability
@@ -23,16 +24,9 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
         reason="refuses_requests" if is_refusing else None,
         detail=simulation.warnings[-1] if is_refusing else "",
         instability=_instability(simulation),
-        timing=_weakest_source(simulation),
+        timing=basis_of(simulation),
         warnings=simulation.warnings,
     )
-
-
-def _weakest_source(simulation: Simulation) -> str:
-    # Small element-wise kernels are never measured by themselves.
-    found = {s.source for s in simulation.timer.sources if s.name != "elementwise"}
-    order = ("roofline", "transferred", "measured")
-    return next((name for name in order if name in found), "")
 
 
 def _instability(simulation: Simulation) -> float:

@@ -11,7 +11,7 @@ from dynosim.hardware_models.memory.rules import violated_rule
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for
+from dynosim.sim.simulate import check_pools, resolve_for
 from dynosim.sim.workload.columns import Workload
 
 
@@ -31,10 +31,26 @@ def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
         if max_gpus is not None and deployment.num_gpus > max_gpus:
             detail = f"{deployment.num_gpus} GPUs, budget {max_gpus}"
             return Outcome(reason="over_gpu_budget", detail=detail)
-        # One replica's memory is every replica's, whatever the router.
-        return refusal(replace(deployment, replicas=1, router=Deployment.router))
+        return _refused(deployment, refusal)
 
     return screen
+
+
+def _refused(deployment: Deployment, refusal: Screen) -> Outcome | None:
+    """Returns why one of a deployment's pools cannot run, or why they cannot work together."""
+    # One replica's memory is every replica's, whatever the router.
+    decode = replace(deployment.decode_pool, replicas=1, router=Deployment.router)
+    pool = deployment.prefill_pool
+    if (outcome := refusal(decode)) is not None or pool is None:
+        return outcome
+    prefill = replace(pool, replicas=1, router=Deployment.router)
+    if (outcome := refusal(prefill)) is not None:
+        return replace(outcome, detail=f"prefill pool: {outcome.detail}")
+    try:
+        check_pools(deployment)
+    except UserError as error:
+        return Outcome(reason="unsupported", detail=" ".join(str(error).split()))
+    return None
 
 
 def _refusal(engine: ResolvedEngine, plan: MemoryPlan) -> Outcome:

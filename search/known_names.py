@@ -20,8 +20,12 @@ LookUp = Callable[[Any], Hashable]
 _LOOK_UPS: dict[str, LookUp] = {
     "model": lambda name: get_model(name).name,
     "gpu": lambda name: get_gpu(name).key,
+    "prefill_gpu": lambda name: name and get_gpu(name).key,
     "backend": lambda name: get_backend(name).name,
     "router": lambda name: find_module("dynosim.sim.cluster.routers", "router", name).__name__,
+    "prefill_router": lambda name: (
+        name and find_module("dynosim.sim.cluster.routers", "router", name).__name__
+    ),
     "load_balance_method": lambda name: (
         name and find_module("dynosim.sim.cluster.balancers", "load balance method", name).__name__
     ),

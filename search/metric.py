@@ -14,6 +14,7 @@ LATENCIES = {
     "e2el": "E2E latency",
     "queue": "queue time",
     "prefill": "prefill time",
+    "transfer": "KV transfer time",
 }
 STATISTICS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 

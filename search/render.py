@@ -10,6 +10,7 @@ from dynosim.search.metric import METRICS
 from dynosim.search.result import SearchResult
 from dynosim.search.table import mark
 from dynosim.search.trial import Trial
+from dynosim.sim.deployment import Deployment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,17 +108,27 @@ def _cells(
     result: SearchResult, trial: Trial, varied: Sequence[str], metrics: Sequence[str]
 ) -> list[str]:
     d = trial.deployment
-    stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
-    stages += f" DP{d.data_parallel_size}" if d.data_parallel_size > 1 else ""
     fields = [getattr(d, name) for name in varied]
     return [
         str(trial.number),
-        f"{d.replicas} × TP{d.tensor_parallel_size}{stages}",
+        _shape(d),
         *("default" if value is None else str(value) for value in fields),
         str(d.num_gpus),
         *(_figure(trial.metrics.get(name)) for name in metrics),
         _mark_text(result, trial),
     ]
+
+
+def _shape(deployment: Deployment) -> str:
+    """Returns the engines of a deployment, those of a prefill pool first: ``3 × TP1 + 2 × TP4``."""
+    pools = [deployment.prefill_pool, deployment.decode_pool]
+    return " + ".join(_engines(pool) for pool in pools if pool is not None)
+
+
+def _engines(pool: Deployment) -> str:
+    stages = f" PP{pool.pipeline_parallel_size}" if pool.pipeline_parallel_size > 1 else ""
+    stages += f" DP{pool.data_parallel_size}" if pool.data_parallel_size > 1 else ""
+    return f"{pool.replicas} × TP{pool.tensor_parallel_size}{stages}"
 
 
 def _figure(value: float | None) -> str:

@@ -79,6 +79,7 @@ def bench_document(
         "seed": seed,
         "sources": [asdict(source) for source in simulation.timer.sources],
         "warnings": list(simulation.warnings),
+        **_prefill(simulation),
         **(more or {}),
         "metrics": {k: _json_number(v) for k, v in metrics.items() if k not in _BENCH_METRICS},
     }
@@ -91,8 +92,29 @@ def bench_document(
     return document | {"dynosim": own}
 
 
+def _prefill(simulation: Simulation) -> Json:
+    """Returns what there is to say of a prefill pool; nothing where there is none."""
+    pool, hand_overs = simulation.prefill, simulation.result.hand_overs
+    if pool is None or hand_overs is None:
+        return {}
+    return {
+        "prefill": {
+            "engine": asdict(pool.engine.args),
+            "gpu": pool.engine.gpu.key,
+            "kv_cache_tokens": pool.memory.kv_cache_tokens,
+            "sources": [asdict(source) for source in pool.timer.sources],
+        },
+        "links": [
+            {name: _json_number(value) for name, value in asdict(link).items()}
+            for link in hand_overs.links
+        ],
+    }
+
+
 def request_columns(result: RunResult) -> Columns:
     """Returns what is written of each request, in the workload's order; NaN for no such time."""
+    hand_overs = result.hand_overs
+    prefill = {} if hand_overs is None else {"prefill_replica": hand_overs.replica}
     times = {f"{k}_ms": v * 1e3 for k, v in request_latencies_s(result).items()}
     return {
         "request": np.arange(len(result.workload)),
@@ -100,6 +122,7 @@ def request_columns(result: RunResult) -> Columns:
         "input_tokens": result.workload.input_tokens,
         "output_tokens": result.workload.output_tokens,
         "replica": result.replica,
+        **prefill,
         "cached_tokens": result.cached_tokens,
         "preemptions": result.preemptions,
         **times,

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from dynosim.sim.refusal import Refusal
 from dynosim.sim.tiers.result import TierResult
 from dynosim.sim.workload.columns import Workload
 
+if TYPE_CHECKING:
+    from dynosim.sim.cluster.fabric import Link
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaLog:
@@ -27,7 +31,8 @@ class ReplicaLog:
     each step in [first_step, end_step) but those pauses that are not its first.
 
     With speculative decoding, all steps of a stint but its first verify drafts and may give several
-    tokens: ``verifications`` has (request, tokens, steps) rows.
+    tokens: ``verifications`` has (request, tokens, steps) rows. Requests ``handed_over`` came with
+    their first token, which clients got at ``handed_over_s``, before their first stint.
     """
 
     steps: Steps
@@ -35,6 +40,34 @@ class ReplicaLog:
     stints: IntArray
     num_blocks: int
     verifications: IntArray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
+    handed_over: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    handed_over_s: FloatArray = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkUse:
+    """What one link carried, and for how long it carried anything."""
+
+    name: str
+    bandwidth_bytes_s: float
+    carried_bytes: float
+    busy_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandOvers:
+    """Prompts that a prefill pool computed: a column element a request, and the pool's replicas.
+
+    ``replica`` is the prefill replica, -1 where the decode pool did all of it; ``transfer_s``
+    passed from the prompt's end there to the arrival of all its KV (0 where there was none). The
+    first token that a prefill replica samples is in its log; clients see it only where it is among
+    those ``handed_over`` to a decode replica.
+    """
+
+    replica: IntArray
+    transfer_s: FloatArray
+    replicas: tuple[ReplicaLog, ...]
+    links: tuple[LinkUse, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +101,7 @@ class RunResult:
     replicas: tuple[ReplicaLog, ...]
     drafting: Drafting | None = None
     tiers: TierResult | None = None
+    hand_overs: HandOvers | None = None
 
     @property
     def completed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -82,13 +116,18 @@ class RunResult:
     def token_times_s(self, request: int) -> FloatArray:
         """Returns when the client had each of the request's tokens; those of a step all at once."""
         log = self.replicas[int(self.replica[request])]
+        first_s: FloatArray = log.handed_over_s[log.handed_over == request]
         own = log.stints[log.stints[:, 0] == request]
+        if not len(own):
+            return first_s
         steps = [log.steps.token_steps(first, end) for _, first, end in own.tolist()]
-        times_s = log.delivered.ends_s(np.concatenate(steps))
+        times_s = np.concatenate([first_s, log.delivered.ends_s(np.concatenate(steps))])
         if self.drafting is None:
             return times_s
+        lengths = [len(own_steps) for own_steps in steps]
+        lengths[0] += len(first_s)
         wanted = int(self.workload.output_tokens[request])
-        return np.repeat(times_s, _tokens_by_step(self.drafting, request, wanted, map(len, steps)))
+        return np.repeat(times_s, _tokens_by_step(self.drafting, request, wanted, lengths))
 
 
 def _tokens_by_step(
@@ -124,6 +163,8 @@ class Recorder:
         self._finish_s = array("d", [math.nan]) * n
         self._cached_tokens = array("q", [0]) * n
         self._preemptions = array("q", [0]) * n
+        self.prefill_replica = array("q", [-1]) * n
+        self.transfer_s = array("d", [0.0]) * n
 
     def send(
         self, requests: IntArray, frontend: Frontend, num_engines: int, frontend_s: float
@@ -142,6 +183,10 @@ class Recorder:
     def hand_over(self, index: int, replica: int, waited_s: float) -> None:
         """Notes that a request left the router for a replica."""
         self.replica[index] = replica
+        self.leave_router(index, waited_s)
+
+    def leave_router(self, index: int, waited_s: float) -> None:
+        """Notes for how long a request waited at the router."""
         self._routed_s[index] = self.arrived_s[index] + waited_s
 
     def shed(self, index: int, reason: Refusal, time_s: float) -> None:
@@ -168,6 +213,7 @@ class Recorder:
         num_blocks: int,
         frontend: Frontend,
         drafting: Drafting | None = None,
+        hand_overs: HandOvers | None = None,
     ) -> RunResult:
         """Returns the finished run; raises AssertionError unless every token is accounted for."""
         replicas = tuple(_replica_log(log, num_blocks, frontend) for log in logs)
@@ -181,12 +227,13 @@ class Recorder:
         assert np.array_equal(was_sent, refusal != Refusal.TOO_LONG), "a request got lost"
         sent_s, arrived_s = _floats(self.sent_s), _floats(self.arrived_s)
         before_s = arrived_s - sent_s
-        emitted_s = self._first_token_s([(log.stints, log.steps) for log in replicas])
+        emitted_s = self._first_token_s([(log, log.steps) for log in replicas])
         if frontend.output_s:
-            delivered = [(log.stints, log.delivered) for log in replicas]
-            first_token_s = self._first_token_s(delivered)
+            write_s = frontend.output_s / frontend.servers
+            delivered = [(log, log.delivered) for log in replicas]
+            first_token_s = self._first_token_s(delivered, write_s)
             if self.workload.max_concurrency is None:
-                finish_s = self._written_s(replicas)
+                finish_s = self._written_s(replicas, write_s)
         else:
             first_token_s = emitted_s
         return RunResult(
@@ -205,7 +252,30 @@ class Recorder:
             preemptions=_ints(self._preemptions),
             replicas=replicas,
             drafting=drafting,
+            hand_overs=hand_overs,
         )
+
+    def hand_overs(
+        self, logs: list[StepLog], num_blocks: int, links: Iterable[Link], frontend: Frontend
+    ) -> HandOvers:
+        """Returns what a prefill pool did; raises AssertionError where a prompt was lost."""
+        replicas = tuple(_replica_log(log, num_blocks, frontend) for log in logs)
+        replica = _ints(self.prefill_replica)
+        done = np.zeros(len(self.workload), dtype=np.int64)
+        for log in replicas:
+            np.add.at(done, log.stints[:, 0], log.steps.num_tokens(*log.stints[:, 1:].T))
+        assert np.array_equal(done, replica >= 0), "a prompt was lost or computed twice"
+        uses = tuple(
+            LinkUse(
+                name=link.name,
+                bandwidth_bytes_s=link.bandwidth_bytes_s,
+                carried_bytes=link.carried_bytes,
+                busy_s=link.busy_s,
+            )
+            for link in links
+        )
+        transfer_s = _floats(self.transfer_s)
+        return HandOvers(replica=replica, transfer_s=transfer_s, replicas=replicas, links=uses)
 
     def _tokens(self, replicas: tuple[ReplicaLog, ...]) -> IntArray:
         """Returns how many tokens every request got."""
@@ -215,32 +285,44 @@ class Recorder:
             np.add.at(tokens, request, log.steps.num_tokens(first, end))
             verified, verified_tokens, steps = log.verifications.T
             np.add.at(tokens, verified, verified_tokens - steps)
+            np.add.at(tokens, log.handed_over, 1)
         return tokens
 
-    def _first_token_s(self, logs: list[tuple[IntArray, Steps]]) -> FloatArray:
-        """Returns when every request's first stint had its first token; NaN without one."""
+    def _first_token_s(
+        self, logs: list[tuple[ReplicaLog, Steps]], write_s: float = 0.0
+    ) -> FloatArray:
+        """Returns when every request's first stint had its first token; NaN without one.
+
+        Tokens that came along with KV take ``write_s`` more.
+        """
         times_s = np.full(len(self.workload), np.inf)
-        for (request, first, _), steps in ((stints.T, steps) for stints, steps in logs):
+        for log, steps in logs:
+            request, first, _ = log.stints.T
             np.minimum.at(times_s, request, steps.ends_s(first))
+            np.minimum.at(times_s, log.handed_over, log.handed_over_s + write_s)
         return np.where(np.isinf(times_s), np.nan, times_s)
 
-    def _written_s(self, replicas: tuple[ReplicaLog, ...]) -> FloatArray:
+    def _written_s(self, replicas: tuple[ReplicaLog, ...], write_s: float) -> FloatArray:
         """Returns when clients had every request's last token; NaN without one."""
         times_s = np.full(len(self.workload), -np.inf)
         for log in replicas:
             request, _, end = log.stints.T
             np.maximum.at(times_s, request, log.delivered.ends_s(end - 1))
+            np.maximum.at(times_s, log.handed_over, log.handed_over_s + write_s)
         return np.where(np.isinf(times_s), np.nan, times_s)
 
 
 def _replica_log(log: StepLog, num_blocks: int, frontend: Frontend) -> ReplicaLog:
     steps = log.steps()
+    handed_over, handed_over_s = log.hand_overs()
     return ReplicaLog(
         steps=steps,
         delivered=frontend.delivered(steps),
         stints=log.stints(),
         num_blocks=num_blocks,
         verifications=log.verifications(),
+        handed_over=handed_over,
+        handed_over_s=handed_over_s,
     )
 
 

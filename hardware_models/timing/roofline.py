@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
@@ -16,6 +18,10 @@ bandwidth after 3 us: the constants that aiconfigurator-core 0.12.0 uses for the
 
 POINT_TO_POINT_S = 10e-6
 """Latency of handing activations to the next pipeline stage (same source)."""
+
+NETWORK_HOP_S = 5e-6
+"""Latency of a tree's hop between nodes for small messages: NCCL's own model of itself (hwLat of
+NET, tree, LL in src/graph/tuning.cc, https://github.com/NVIDIA/nccl, v2.21, 2024-04-02)."""
 
 
 def peak_flop_s(gpu: Gpu, dtype: str) -> float:
@@ -91,16 +97,35 @@ def prefill_s_per_pair(gpu: Gpu, shape: AttentionShape) -> float:
 
 def all_reduce_s(gpu: Gpu, message_bytes: FloatArray, num_gpus: int) -> FloatArray:
     """Returns seconds of a ring all-reduce: each GPU moves 2 (N-1)/N of the message."""
-    return 2.0 * (num_gpus - 1) / num_gpus * message_bytes / link_bytes_s(gpu, num_gpus)
+    return 2.0 * (num_gpus - 1) / num_gpus * message_bytes / ring_bytes_s(gpu, num_gpus)
+
+
+def ring_bytes_s(gpu: Gpu, num_gpus: int) -> float:
+    """Returns the bandwidth of a ring of GPUs, per GPU and direction: its narrowest place's.
+
+    Between nodes, rings leave by the network interfaces of all GPUs that a node has in the group.
+    """
+    if num_gpus <= gpu.near_gpus:
+        return link_bytes_s(gpu, num_gpus)
+    own = num_gpus // -(-num_gpus // gpu.gpus_per_node)
+    network = own * gpu.internode_bandwidth_bytes_s
+    return min(network, link_bytes_s(gpu, own)) if own > 1 else network
 
 
 def link_bytes_s(gpu: Gpu, num_gpus: int) -> float:
     """Returns the slowest link's bandwidth per GPU and direction in a group of GPUs."""
-    if num_gpus > gpu.gpus_per_node:
-        return gpu.internode_bandwidth_bytes_s
     if gpu.nvlink_bandwidth_bytes_s is not None and gpu.joins_by_nvlink(num_gpus):
         return gpu.nvlink_bandwidth_bytes_s
+    if num_gpus > gpu.gpus_per_node:
+        return gpu.internode_bandwidth_bytes_s
     return gpu.pcie_bandwidth_bytes_s
+
+
+def network_latency_s(gpu: Gpu, num_gpus: int) -> float:
+    """Returns what an all-reduce takes longer where its group spans nodes: up a tree and down."""
+    if num_gpus <= gpu.near_gpus:
+        return 0.0
+    return 2.0 * math.ceil(math.log2(num_gpus / gpu.gpus_per_node)) * NETWORK_HOP_S
 
 
 def elementwise_s(gpu: Gpu, moved_bytes: FloatArray) -> FloatArray:

@@ -23,7 +23,7 @@ from dynosim.hardware_models.timing.op_bounds import (
     seconds_by_bound,
 )
 from dynosim.hardware_models.timing.ops import Attention, decompose
-from dynosim.hardware_models.timing.pricing import PricedEngine, price
+from dynosim.hardware_models.timing.pricing import PricedEngine, launch_gaps_s, price
 
 HOST, RANKS, DRAFTING = range(len(BOUNDS), len(BOUNDS) + 3)
 PARTS = (*BOUNDS, "host", "slower ranks", "drafting")
@@ -71,14 +71,12 @@ class StepParts:
         priced, ops = price(engine).balanced(ranks), decompose(engine)
         gpu, backend = engine.gpu, engine.backend.name
         length = len(priced.token_s) - 1
-        tokens = seconds_by_bound(
-            gpu, backend, (*ops.tokens, *priced.attention.by_parts), tp, length
-        )
+        token_ops = (*ops.tokens, *priced.attention.by_parts)
+        tokens = seconds_by_bound(gpu, backend, token_ops, tp, length)
         if ops.joint:
             tokens = tokens + seconds_by_bound(gpu, backend, ops.joint, tp, length, ranks)
-        gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * ops.num_layers
         tokens = tokens.copy()
-        tokens[LAUNCH, 1:] += gaps_s
+        tokens[LAUNCH, 1:] += launch_gaps_s(engine, ops, token_ops)
         logits = seconds_by_bound(gpu, backend, ops.logits, tp, len(priced.logit_s) - 1)
         return cls(engine, priced, _scaled(tokens, priced.token_s), _scaled(logits, priced.logit_s))
 

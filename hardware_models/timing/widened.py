@@ -12,7 +12,12 @@ from dynosim.hardware_models.timing.graphs import Graphs, graphs_of
 from dynosim.hardware_models.timing.op_bounds import COMPUTE, LAUNCH, MEMORY, seconds_by_bound
 from dynosim.hardware_models.timing.ops import ModelOps, TokenOp, decompose
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
-from dynosim.hardware_models.timing.pricing import PricedAttention, PricedEngine, price
+from dynosim.hardware_models.timing.pricing import (
+    PricedAttention,
+    PricedEngine,
+    launch_gaps_s,
+    price,
+)
 from dynosim.hardware_models.timing.step_timer import StepTimer
 
 
@@ -39,7 +44,6 @@ def _widened(
     engine: ResolvedEngine, priced: PricedEngine, ops: ModelOps, bound: int, factor: float
 ) -> PricedEngine:
     backend = engine.backend
-    gaps_s = backend.step_gap_s + backend.layer_launch_s * ops.num_layers
 
     def faster(ops: tuple[TokenOp, ...], total_s: FloatArray, gaps_s: float = 0.0) -> FloatArray:
         tp = engine.args.tensor_parallel_size
@@ -55,7 +59,7 @@ def _widened(
     less = {MEMORY: factor}.get(bound, 1.0)
     return replace(
         priced,
-        token_s=faster(token_ops, priced.token_s, gaps_s),
+        token_s=faster(token_ops, priced.token_s, launch_gaps_s(engine, ops, token_ops)),
         logit_s=faster(ops.logits, priced.logit_s),
         joint_s=joint_s,
         attention=_attention(attention, bound, factor),

@@ -17,14 +17,13 @@ import numpy as np
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.timing.step_parts import PARTS, StepShapes
 from dynosim.sim.bottleneck.frontend_use import intake_queue, late_share
-from dynosim.sim.bottleneck.held import Held, held
+from dynosim.sim.bottleneck.held import Held, held, logged
 from dynosim.sim.bottleneck.intervals import Intervals, union
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.engine import holds
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import Steps
-from dynosim.sim.results import RunResult
-from dynosim.sim.tiers.result import TierResult
+from dynosim.sim.results import ReplicaLog, RunResult
 
 _ROUNDING = 1e-9
 IDLE = "no requests"
@@ -44,14 +43,6 @@ class Parts(Protocol):
     def seconds(self, shapes: StepShapes, /) -> FloatArray:
         """Returns seconds of each part of each step, shape (len(PARTS), steps)."""
         ...
-
-
-@dataclass(frozen=True)
-class _Outside:
-    """When requests were kept from all engines: by API servers, by the router."""
-
-    intake: Intervals
-    router: Intervals
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,39 +89,58 @@ def attribute(
     result: RunResult, parts: Parts, limits: EngineLimits, frontend: Frontend
 ) -> Attribution | None:
     """Returns what bound the run; None where no request was served."""
-    done = result.completed
-    if not done.any():
+    if not result.completed.any():
         return None
-    begin_s, end_s = float(result.sent_s[done].min()), float(result.finish_s[done].max())
-    outside = _Outside(intake_queue(result, frontend), union(result.arrived_s, result.routed_s))
-    replicas = range(len(result.replicas))
-    span_s = begin_s, end_s
-    engines = [
-        _engine(result, held(result, number, limits), number, parts, outside, span_s)
-        for number in replicas
-    ]
-    times = [times for times, *_ in engines]
+    router = union(result.arrived_s, result.routed_s)
+    outside = ((_API_SERVERS, intake_queue(result, frontend)), (_ROUTER, router))
+    engines = []
+    for number, log in enumerate(result.replicas):
+        found = held(result, number, limits)
+        causes = ((_KV_LOADS, _loads(result, number)), *outside)
+        engine = _engine(log, found, parts, causes, span_s(result))
+        engines.append((*engine, _waiting_s(result, number, found)))
+    return _joined(engines)
+
+
+def attribute_pool(
+    logs: tuple[ReplicaLog, ...], parts: Parts, span_s: tuple[float, float]
+) -> Attribution:
+    """Returns what bound engines that hand their requests over, as their logs alone tell."""
+    nothing = np.zeros(len(WAITS))
+    engines = [(*_engine(log, logged(log.steps), parts, (), span_s), nothing) for log in logs]
+    return _joined(engines)
+
+
+def span_s(result: RunResult) -> tuple[float, float]:
+    """Returns when the first request was sent and when the last answer was complete."""
+    done = result.completed
+    return float(result.sent_s[done].min()), float(result.finish_s[done].max())
+
+
+def _joined(engines: list[tuple[Intervals, FloatArray, FloatArray, FloatArray]]) -> Attribution:
+    times, bound_s, step_s, waiting_s = zip(*engines, strict=True)
     return Attribution(
         times=Intervals(*(np.concatenate(column) for column in zip(*times, strict=True))),
-        engine=np.repeat(replicas, [len(own.start_s) for own in times]),
-        bound_s=np.concatenate([bound_s for _, bound_s, _, _ in engines], axis=1),
-        step_s=np.sum([step_s for _, _, step_s, _ in engines], axis=0),
-        waiting_request_s=np.sum([waiting_s for *_, waiting_s in engines], axis=0),
+        engine=np.repeat(np.arange(len(engines)), [len(own.start_s) for own in times]),
+        bound_s=np.concatenate(bound_s, axis=1),
+        step_s=np.sum(step_s, axis=0),
+        waiting_request_s=np.sum(waiting_s, axis=0),
     )
 
 
 def _engine(
-    result: RunResult,
+    log: ReplicaLog,
     found: Held,
-    replica: int,
     parts: Parts,
-    outside: _Outside,
+    outside: tuple[tuple[int, Intervals], ...],
     span_s: tuple[float, float],
-) -> tuple[Intervals, FloatArray, FloatArray, FloatArray]:
-    """Returns one engine's intervals, what bound each, what its steps took, and waiting time."""
-    log = result.replicas[replica]
+) -> tuple[Intervals, FloatArray, FloatArray]:
+    """Returns one engine's intervals, what bound each, and what its steps took.
+
+    ``outside`` is what keeps work from it, and when.
+    """
     steps, duration_s = log.steps, log.steps.durations_s
-    runs = Intervals(steps.start_s, steps.start_s + duration_s)
+    runs = _runs(steps)
     step_s = parts.seconds(shapes(steps)) * steps.counts
     by, share = found
     late = late_share(log)
@@ -139,18 +149,20 @@ def _engine(
     bound_s[len(PARTS) + by, np.arange(len(by))] = duration_s * share * (1.0 - late)
     bound_s[_API_SERVERS] = duration_s * late
     gaps = runs.gaps(*span_s)
-    idle_s = _idle_s(gaps, outside, _loads(result, replica))
     times = Intervals(*(np.concatenate(pair) for pair in zip(runs, gaps, strict=True)))
-    bound_s = np.concatenate([bound_s, idle_s], axis=1)
-    return times, bound_s, step_s.sum(axis=1), _waiting_s(result, replica, runs, found)
+    bound_s = np.concatenate([bound_s, _idle_s(gaps, outside)], axis=1)
+    return times, bound_s, step_s.sum(axis=1)
 
 
-def _idle_s(gaps: Intervals, outside: _Outside, loads: Intervals) -> FloatArray:
+def _runs(steps: Steps) -> Intervals:
+    return Intervals(steps.start_s, steps.start_s + steps.durations_s)
+
+
+def _idle_s(gaps: Intervals, outside: tuple[tuple[int, Intervals], ...]) -> FloatArray:
     """Returns what kept work from an engine in each gap between its runs, by :data:`NAMES`."""
     seconds = np.zeros((len(NAMES), len(gaps.start_s)))
     left_s = gaps.end_s - gaps.start_s
-    causes = ((_KV_LOADS, loads), (_API_SERVERS, outside.intake), (_ROUTER, outside.router))
-    for cause, times in causes:
+    for cause, times in outside:
         # Of what overlaps, the first counts.
         seconds[cause] = np.minimum(times.within(gaps), left_s)
         left_s = left_s - seconds[cause]
@@ -160,44 +172,36 @@ def _idle_s(gaps: Intervals, outside: _Outside, loads: Intervals) -> FloatArray:
 
 def _loads(result: RunResult, replica: int) -> Intervals:
     """Returns when a replica was loading KV for any request."""
-    loads = result.tiers
-    if loads is None:
-        return Intervals(np.empty(0), np.empty(0))
-    own = loads.replica == replica
-    return union(loads.start_s[own], loads.end_s[own])
+    return union(*_loads_one_by_one(result, replica))
 
 
-def _waiting_s(result: RunResult, replica: int, runs: Intervals, found: Held) -> FloatArray:
-    """Returns how long an engine's requests waited until they first entered, by :data:`WAITS`."""
+def _waiting_s(result: RunResult, replica: int, found: Held) -> FloatArray:
+    """Returns how long an engine's requests waited until they first entered, by :data:`WAITS`.
+
+    The time of requests whose KV was coming is that, not what held the others back.
+    """
     own = result.completed & (result.replica == replica)
-    arrived_s, entered_s = result.routed_s[own], result.scheduled_s[own]
+    queued = Intervals(result.routed_s[own], result.scheduled_s[own])
+    coming = _loads_one_by_one(result, replica)
+    runs = _runs(result.replicas[replica].steps)
     from_s = runs.end_s - found.share * (runs.end_s - runs.start_s)
     waiting_s = np.zeros(len(WAITS))
     for hold in range(len(holds.NAMES)):
         which = (found.share > 0.0) & (found.by == hold)
         times = Intervals(from_s[which], runs.end_s[which])
-        waiting_s[hold] = times.within(Intervals(arrived_s, entered_s)).sum()
-    if result.tiers is not None:
-        _move_loads(result.tiers, replica, waiting_s, from_s, runs.end_s, found)
-    waiting_s[-1] = max((entered_s - arrived_s).sum() - waiting_s.sum(), 0.0)
+        waiting_s[hold] = times.within(queued).sum() - times.within(coming).sum()
+    waiting_s[len(holds.NAMES)] = coming.total_s
+    waiting_s[-1] = max(queued.total_s - waiting_s.sum(), 0.0)
     return waiting_s
 
 
-def _move_loads(
-    loads: TierResult,
-    replica: int,
-    waiting_s: FloatArray,
-    from_s: FloatArray,
-    end_s: FloatArray,
-    found: Held,
-) -> None:
-    """Counts the time of requests whose KV was coming as that, not as what held others back."""
+def _loads_one_by_one(result: RunResult, replica: int) -> Intervals:
+    """Returns when the KV of each request was coming to a replica; they overlap."""
+    loads = result.tiers
+    if loads is None:
+        return Intervals(np.empty(0), np.empty(0))
     own = loads.replica == replica
-    coming = Intervals(loads.start_s[own], loads.end_s[own])
-    for hold in range(len(holds.NAMES)):
-        which = (found.share > 0.0) & (found.by == hold)
-        waiting_s[hold] -= Intervals(from_s[which], end_s[which]).within(coming).sum()
-    waiting_s[len(holds.NAMES)] = (coming.end_s - coming.start_s).sum()
+    return Intervals(loads.start_s[own], loads.end_s[own])
 
 
 def shapes(steps: Steps) -> StepShapes:

@@ -21,6 +21,11 @@ class Held(NamedTuple):
     share: FloatArray
 
 
+def logged(steps: Steps) -> Held:
+    """Returns what the log itself says: who was kept out when a batch was formed."""
+    return Held(steps.held_by.copy(), (steps.blocked > 0).astype(np.float64))
+
+
 def held(result: RunResult, replica: int, limits: EngineLimits) -> Held:
     """Returns what kept requests out of each run of a replica.
 
@@ -30,7 +35,7 @@ def held(result: RunResult, replica: int, limits: EngineLimits) -> Held:
     asynchronously from the next one: batches are formed a step ahead.
     """
     steps = result.replicas[replica].steps
-    by, share = steps.held_by.copy(), (steps.blocked > 0).astype(np.float64)
+    by, share = logged(steps)
     own = result.completed & (result.replica == replica)
     arrived_s, entered_s = np.sort(result.routed_s[own]), np.sort(result.scheduled_s[own])
     free = share == 0.0
@@ -40,11 +45,12 @@ def held(result: RunResult, replica: int, limits: EngineLimits) -> Held:
     waiting = np.searchsorted(arrived_s, formed_s, side="right")
     waiting -= np.searchsorted(entered_s, steps.start_s, side="right")
     chunks = free & (waiting > 0) & (steps.prefill_tokens > 0)
-    by[chunks], share[chunks] = holds.TOKENS, 1.0
+    is_static = limits.scheduler == "static"
+    by[chunks], share[chunks] = holds.BATCH if is_static else holds.TOKENS, 1.0
     is_full = steps.running >= limits.max_num_seqs
     leaps = np.flatnonzero(free & is_full & (steps.counts > 1) & (steps.prefill_tokens == 0))
     passed = _share_behind(steps, leaps, arrived_s, int(limits.async_scheduling))
-    by[leaps[passed > 0.0]] = holds.SLOTS
+    by[leaps[passed > 0.0]] = holds.BATCH if is_static else holds.SLOTS
     share[leaps] = passed
     return Held(by, share)
 

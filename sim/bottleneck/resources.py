@@ -55,6 +55,7 @@ def resource_uses(
             limiting,
         ),
         *_api_servers(result, frontend),
+        *_links(result),
     ]
 
 
@@ -137,6 +138,20 @@ def _api_servers(result: RunResult, frontend: Frontend) -> list[ResourceUse]:
             late_s += float(log.steps.durations_s @ late_share(log))
         span_s *= len(result.replicas)
         uses.append(_server("API servers, answers", written_s, min(late_s, written_s), span_s))
+    return uses
+
+
+def _links(result: RunResult) -> list[ResourceUse]:
+    """Returns links to and from the GPUs' memory; who waits for them, waits for KV."""
+    done = result.completed
+    span_s = float(result.finish_s[done].max() - result.sent_s[done].min())
+    uses = []
+    for channel in result.tiers.channels if result.tiers is not None else ():
+        # Copies that are still queued when the last answer is complete are not looked at.
+        busy_s = min(channel.busy_s, span_s * channel.count)
+        uses.append(_server(channel.name, busy_s, 0.0, span_s * channel.count))
+    for link in result.hand_overs.links if result.hand_overs is not None else ():
+        uses.append(_server(link.name, min(link.busy_s, span_s), 0.0, span_s))
     return uses
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dynosim.hardware_models.resolve import ResolvedEngine
-from dynosim.hardware_models.timing.op_bounds import BOUNDS
-from dynosim.hardware_models.timing.widened import widened_timer
+from dynosim.sim.bottleneck.wider_engine import wider_engines
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.metrics import Metrics, summarize
-from dynosim.sim.simulate import Simulation, cluster_spec, compile_timer
+from dynosim.sim.simulate import Simulation, cluster_spec
 from dynosim.sim.workload.columns import Workload
 
 FACTOR = 1.25
@@ -42,11 +40,11 @@ def what_if(simulation: Simulation, *, seed: int = 0, factor: float = FACTOR) ->
     Ordered by capacity gained. Two simulations each, one in a closed loop.
     """
     load = simulation.result.workload
-    base = _spec(simulation)
     before = summarize(simulation.result)
+    base = cluster_spec(simulation.deployment, simulation.decode, simulation.prefill)
     at_most = _capacity(base, load, seed, before)
     found = []
-    for resource, change, spec in _wider(simulation, factor):
+    for resource, change, spec in _wider(simulation, base, factor):
         metrics = summarize(run_cluster(spec, load, seed))
         found.append(
             Widening(
@@ -68,66 +66,47 @@ def _capacity(spec: ClusterSpec, load: Workload, seed: int, metrics: Metrics) ->
     return float(summarize(run_cluster(spec, at_once, seed))["request_throughput"])
 
 
-def _spec(simulation: Simulation) -> ClusterSpec:
-    return cluster_spec(
-        simulation.deployment, simulation.engine, simulation.memory, simulation.timer
-    )
-
-
-def _wider(simulation: Simulation, factor: float) -> Iterator[tuple[str, str, ClusterSpec]]:
+def _wider(
+    simulation: Simulation, base: ClusterSpec, factor: float
+) -> Iterator[tuple[str, str, ClusterSpec]]:
     """Yields each resource, what was done to it in words, and the cluster that has more of it."""
-    base, engine = _spec(simulation), simulation.engine
-    for bound, name in enumerate(BOUNDS):
-        if name == "GPU links" and engine.args.gpus_per_replica == 1:
-            continue
-        timer = widened_timer(engine, bound, factor)
-        spec = cluster_spec(simulation.deployment, engine, simulation.memory, timer)
-        yield name, f"{factor:g} × as fast", spec
-    yield from _limits(simulation, factor)
-    blocks = int(base.num_blocks * factor)
-    yield "KV blocks", f"{base.num_blocks:,} → {blocks:,}", replace(base, num_blocks=blocks)
-    yield "host", f"{factor:g} × as fast", _faster_host(simulation, factor)
-    front = base.frontend
-    if front.request_s or front.input_token_s or front.output_s:
-        faster = replace(
-            front,
-            request_s=front.request_s / factor,
-            input_token_s=front.input_token_s / factor,
-            output_s=front.output_s / factor,
-        )
-        yield "API servers", f"{factor:g} × as fast", replace(base, frontend=faster)
-    more = int(base.replicas * factor)
-    if more > base.replicas:
-        yield "replicas", f"{base.replicas} → {more}", replace(base, replicas=more)
-
-
-def _limits(simulation: Simulation, factor: float) -> Iterator[tuple[str, str, ClusterSpec]]:
-    engine = simulation.engine
-    args = engine.args
-    assert args.max_num_seqs is not None, "unresolved engine"
-    assert args.max_num_batched_tokens is not None, "unresolved engine"
-    seqs = int(args.max_num_seqs * factor)
-    wider = replace(engine, args=replace(args, max_num_seqs=seqs))
-    yield "batch slots", f"{args.max_num_seqs:,} → {seqs:,}", _with_engine(simulation, wider)
-    # SGLang takes whole KV pages.
-    tokens = int(args.max_num_batched_tokens * factor) // engine.block_size * engine.block_size
-    tokens = max(tokens, args.max_num_batched_tokens)
-    wider = replace(engine, args=replace(args, max_num_batched_tokens=tokens))
-    words = f"{args.max_num_batched_tokens:,} → {tokens:,}"
-    yield "token budget", words, _with_engine(simulation, wider)
-
-
-def _faster_host(simulation: Simulation, factor: float) -> ClusterSpec:
-    backend = simulation.engine.backend
+    deployment, decode, prefill = simulation.deployment, simulation.decode, simulation.prefill
+    for name, change, planned in wider_engines(decode, factor):
+        yield name, change, cluster_spec(deployment, planned, prefill)
+    yield from _more_replicas(base, factor)
+    yield from _wider_tiers(base, factor)
+    if prefill is None or base.prefill is None:
+        return
+    for name, change, planned in wider_engines(prefill, factor):
+        yield f"prefill: {name}", change, cluster_spec(deployment, decode, planned)
+    for name, change, pool in _more_replicas(base.prefill.pool, factor):
+        yield f"prefill: {name}", change, replace(base, prefill=replace(base.prefill, pool=pool))
+    transfer = base.prefill.transfer
     faster = replace(
-        backend,
-        host_step_s=backend.host_step_s / factor,
-        host_per_sequence_s=backend.host_per_sequence_s / factor,
+        transfer,
+        egress_bytes_s=transfer.egress_bytes_s * factor,
+        ingress_bytes_s=transfer.ingress_bytes_s * factor,
     )
-    return _with_engine(simulation, replace(simulation.engine, backend=faster))
+    wider = replace(base.prefill, transfer=faster)
+    yield "KV transfer links", _times(factor), replace(base, prefill=wider)
 
 
-def _with_engine(simulation: Simulation, engine: ResolvedEngine) -> ClusterSpec:
-    """Returns the cluster with another engine in the same memory."""
-    timer = compile_timer(engine)
-    return cluster_spec(simulation.deployment, engine, simulation.memory, timer)
+def _more_replicas(spec: ClusterSpec, factor: float) -> Iterator[tuple[str, str, ClusterSpec]]:
+    more = int(spec.replicas * factor)
+    if more > spec.replicas:
+        yield "replicas", f"{spec.replicas} → {more}", replace(spec, replicas=more)
+
+
+def _wider_tiers(base: ClusterSpec, factor: float) -> Iterator[tuple[str, str, ClusterSpec]]:
+    """Yields tiers that hold more, and links to the host that are faster."""
+    tiers = base.tiers
+    if tiers is None:
+        return
+    larger = tuple(replace(t, capacity_bytes=t.capacity_bytes * factor) for t in tiers.tiers)
+    yield "KV tiers", f"{factor:g} × as large", replace(base, tiers=replace(tiers, tiers=larger))
+    faster = replace(tiers, link_bytes_s=tiers.link_bytes_s * factor)
+    yield "host links", _times(factor), replace(base, tiers=faster)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:g} × as fast"

@@ -7,17 +7,14 @@ itself, and so it needs no common clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.cluster.dispatcher import Dispatcher
-from dynosim.sim.cluster.replica import Replica
+from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routing import Routing
-from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
@@ -30,29 +27,23 @@ class Abreast:
     arrivals come before the ends of runs, so that all of them can enter.
     """
 
-    def __init__(
-        self,
-        replicas: Items[Replica],
-        engines: Items[Items[Engine]],
-        routing: Routing,
-        requests: Requests,
-        recorder: Recorder,
-    ) -> None:
-        self._replicas = replicas
+    def __init__(self, pool: Pool, requests: Requests, recorder: Recorder) -> None:
+        self._replicas = pool.replicas
         self._requests = requests
         self._recorder = recorder
-        self._dispatcher = Dispatcher(routing, requests, replicas, engines, self)
-        self._ends_s = [math.inf] * len(replicas)
+        self._dispatcher = Dispatcher(pool, requests, self)
+        self._ends_s = [math.inf] * len(pool.replicas)
         self._now_s = 0.0
 
     def run(self, fitting: IntArray) -> None:
         """Runs the requests ``fitting`` to their ends."""
         recorder = self._recorder
-        arrived_s = np.frombuffer(recorder.arrived_s)[fitting]
-        for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
+        # Compiled code must know that these are floats.
+        arrivals_s: Iterator[float] = iter(np.frombuffer(recorder.arrived_s)[fitting].data)
+        for index, arrives_s in zip(fitting.data, arrivals_s, strict=True):
             if arrives_s > self._now_s:
                 self._advance(arrives_s)
-                self._now_s = float(arrives_s)
+                self._now_s = arrives_s
             self._dispatcher.arrive(index, recorder.sent_s[index])
         self._advance(math.inf)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from dynosim.sim.cluster.admission import Admission
-from dynosim.sim.cluster.replica import Replica
+from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.replica_load import ReplicaLoad
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.router_queue import RouterQueue
 from dynosim.sim.cluster.routers.base import Router
-from dynosim.sim.cluster.routing import Routing
-from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence as Request
 from dynosim.sim.refusal import Refusal
 
@@ -48,21 +46,14 @@ class Desk:
 
 
 class Dispatcher:
-    """Routers in front of replicas, of which each has some engines.
+    """The routers of a pool.
 
     A request comes to one of the routers in turn. It goes to a replica at once, waits, or is shed.
     Who waits is tried again whenever a replica may have room: as answers and runs end.
     """
 
-    def __init__(
-        self,
-        routing: Routing,
-        requests: Requests,
-        replicas: Sequence[Replica],
-        engines: Sequence[Sequence[Engine]],
-        floor: Floor,
-    ) -> None:
-        self._routing = routing
+    def __init__(self, pool: Pool, requests: Requests, floor: Floor) -> None:
+        self._routing = routing = pool.routing
         self._options = options = routing.options
         self._ranks = routing.ranks_apart
         self._requests = requests
@@ -73,7 +64,9 @@ class Dispatcher:
                 router,
                 [
                     ReplicaLoad(number, replica, own, floor.now_s)
-                    for number, (replica, own) in enumerate(zip(replicas, engines, strict=True))
+                    for number, (replica, own) in enumerate(
+                        zip(pool.replicas, pool.engines_by_replica, strict=True)
+                    )
                 ],
                 RouterQueue(options.router_queue_policy, requests),
             )
@@ -82,19 +75,26 @@ class Dispatcher:
         self._arrivals = 0
         # Of requests in flight: who counts them, and how many of their tokens were not cached.
         self._counted: dict[int, tuple[ReplicaLoad, int]] = {}
+        # Requests whose prompts another pool computes.
+        self._computed_elsewhere: set[int] = set()
         # Of requests that are not sent yet: when their clients sent them, and when they came here.
         self._times_s: dict[int, tuple[float, float]] = {}
         deadline_ms = options.router_ttft_deadline_ms
         self._deadline_s = None if deadline_ms is None else deadline_ms * 1e-3
         if routing.inputs.index is not None:
             routing.inputs.index.tick_by(floor.now_s)
-        for engine in [engine for own in engines for engine in own]:
-            engine.on_prefilled = self._on_prefilled
+        for engine in pool.engines:
+            engine.on_prefilled = self.prefilled
 
     # --- a request arrives --------------------------------------------------------------------
 
-    def arrive(self, request: int, sent_s: float) -> None:
-        """Takes in a request that its client sent at ``sent_s``."""
+    def arrive(self, request: int, sent_s: float, *, computed_elsewhere: bool = False) -> None:
+        """Takes in a request that its client sent at ``sent_s``.
+
+        ``computed_elsewhere`` tells that another pool computes its prompt.
+        """
+        if computed_elsewhere:
+            self._computed_elsewhere.add(request)
         desk = self._desks[self._arrivals % len(self._desks)]
         self._arrivals += 1
         if self._options.admits_all:
@@ -109,6 +109,14 @@ class Dispatcher:
         self._serve(desk)
         if desk.queue.holds(request):
             self._let_wait(desk, request)
+
+    def pass_on(self, request: int, *, computed_elsewhere: bool = False) -> None:
+        """Sends a request on that another pool's routers have let in."""
+        if computed_elsewhere:
+            self._computed_elsewhere.add(request)
+        desk = self._desks[self._arrivals % len(self._desks)]
+        self._arrivals += 1
+        self._send(desk, request, desk.loads)
 
     def _let_wait(self, desk: Desk, request: int) -> None:
         most = self._options.router_max_queue
@@ -161,20 +169,29 @@ class Dispatcher:
     def _send(self, desk: Desk, request: int, open_to: list[ReplicaLoad]) -> None:
         """Sends a request to a replica of the router's choice, unless it would come too late."""
         load = open_to[desk.router.choose(request, open_to)]
-        tokens = new_tokens = self._requests.tokens(request)
-        index = self._routing.inputs.index
-        if index is not None:
-            # The last token is always computed.
-            new_tokens -= min(index.cached_tokens(request, load.number // self._ranks), tokens - 1)
+        new_tokens = self._new_tokens(request, load)
         waited_s = 0.0
-        if self._times_s:
+        if request in self._times_s:
             if self._misses_deadline(request, load, new_tokens):
                 self._shed(request, Refusal.DEADLINE)
                 return
             waited_s = self._floor.now_s() - self._times_s.pop(request)[1]
+        tokens = self._requests.tokens(request)
         load.add(tokens, new_tokens, self._blocks(tokens))
         self._counted[request] = load, new_tokens
         self._floor.send(request, load.number, waited_s)
+
+    def _new_tokens(self, request: int, load: ReplicaLoad) -> int:
+        """Returns the prompt tokens that a replica has to compute, as far as is known."""
+        index = self._routing.inputs.index
+        tokens = self._requests.tokens(request)
+        if request in self._computed_elsewhere:
+            self._computed_elsewhere.remove(request)
+            return 0
+        if index is None:
+            return tokens
+        # The last token is always computed.
+        return tokens - min(index.cached_tokens(request, load.number // self._ranks), tokens - 1)
 
     def _misses_deadline(self, request: int, load: ReplicaLoad, new_tokens: int) -> bool:
         if self._deadline_s is None:
@@ -192,7 +209,8 @@ class Dispatcher:
 
     # --- answers come -------------------------------------------------------------------------
 
-    def _on_prefilled(self, seq: Request) -> None:
+    def prefilled(self, seq: Request) -> None:
+        """Takes a prompt off its replica's load."""
         load, new_tokens = self._counted[seq.index]
         load.prefilled(new_tokens)
 

@@ -30,3 +30,24 @@ class Replica(Protocol):
     def enqueue(self, seq: Sequence, time_s: float, /) -> float | None:
         """Takes a request that arrives; returns the end of the run in progress if that moves."""
         ...
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None], /) -> None:
+        """Makes the replica one of a decode pool, which takes blocks for prompts to come."""
+        ...
+
+    def expect(self, seq: Sequence, time_s: float, /) -> float | None:
+        """Takes a request whose prompt another replica computes; returns as ``enqueue`` does."""
+        ...
+
+    def load(self, seq: Sequence, time_s: float, /, *, with_token: bool) -> float | None:
+        """Takes note that the KV of an expected request has come; returns as ``enqueue`` does."""
+        ...
+
+    def free(self, seq: Sequence, /) -> None:
+        """Frees the blocks of a request that keeps them."""
+        ...
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, and how many tokens each gets."""
+        ...

@@ -25,6 +25,13 @@ class Requests(Prompts):
         priority = self._priorities[index] if self._priorities else 0
         return Sequence(index, self._tokens[index], self._outputs[index], units, priority)
 
+    def prompt(self, index: int) -> Sequence:
+        """Returns request ``index`` as an engine sees it that computes its prompt for another."""
+        seq = self.sequence(index)
+        seq.output_tokens = 1
+        seq.keeps_blocks = True
+        return seq
+
 
 def accepted(
     workload: Workload,

@@ -36,6 +36,11 @@ class Routing:
         return self.options.admits_all and all(router.is_blind for router in self.routers)
 
     @property
+    def sees_blocks(self) -> bool:
+        """Whether it matters which KV blocks engines hold or have cached."""
+        return self.inputs.index is not None or self.options.router_max_kv_use is not None
+
+    @property
     def may_wait(self) -> bool:
         """Whether requests wait at a router while all replicas are closed."""
         return self.options.has_thresholds and self.options.router_overload == "wait"
@@ -76,10 +81,8 @@ def make_routing(
     """Returns the routers that ``options`` describe.
 
     ``balancers`` spread each replica's requests over its ``ranks``; none where they do not have to.
-    Raises UserError for an unknown router, with the nearest names, and for options that the router
-    does not have.
+    Raises UserError for an unknown router, with the nearest names.
     """
-    check_options(options)
     module = find_module(_ROUTERS, "router", options.router)
     routers: list[Router] = []
     for number in range(options.router_replicas):
@@ -94,15 +97,14 @@ def make_routing(
     return Routing(options=options, routers=tuple(routers), inputs=inputs, ranks_apart=apart)
 
 
-def check_options(options: RouterOptions) -> None:
-    """Raises UserError where an option is set that the router does not have."""
+def check_options(options: RouterOptions, routers: Sequence[str]) -> None:
+    """Raises UserError where an option is set that none of the routers in use has."""
     options.check_admission()
-    module = find_module(_ROUTERS, "router", options.router)
-    foreign = set(options.changed()) - set(getattr(module, "OPTIONS", ()))
-    for name in sorted(foreign):
+    own = {name for router in routers for name in _options_of(router)}
+    for name in sorted(set(options.changed()) - own):
         owners = [r for r in module_names(_ROUTERS) if name in _options_of(r)]
         if owners:
-            message = f"{options.router} has no such option"
+            message = f"{' and '.join(dict.fromkeys(routers))} has no such option"
             raise UserError(message, where=name, hint=f"it is one of {', '.join(owners)}")
 
 

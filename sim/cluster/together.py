@@ -1,11 +1,9 @@
-"""Replicas on one SimPy clock: for routers that look at them, and for closed loops."""
+"""Replicas on one SimPy clock: for closed loops, and routers at which requests wait."""
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Generator
-from collections.abc import Sequence as Items
 
 import numpy as np
 import simpy
@@ -13,11 +11,9 @@ import simpy
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.cluster.dispatcher import Dispatcher
 from dynosim.sim.cluster.frontend import LiveFrontend
-from dynosim.sim.cluster.replica import Replica
+from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routing import Routing
 from dynosim.sim.cluster.worker import Worker
-from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
@@ -27,28 +23,20 @@ class Together:
     """One run: the SimPy environment, its workers and the requests on their way."""
 
     def __init__(
-        self,
-        replicas: Items[Replica],
-        engines: Items[Items[Engine]],
-        routing: Routing,
-        requests: Requests,
-        recorder: Recorder,
-        frontend: LiveFrontend,
+        self, pool: Pool, requests: Requests, recorder: Recorder, frontend: LiveFrontend
     ) -> None:
         self._env = simpy.Environment()
         self._requests = requests
         self._recorder = recorder
         self._frontend = frontend
-        self._dispatcher = Dispatcher(routing, requests, replicas, engines, self)
-        on_run_end = self._dispatcher.serve_waiting if routing.may_wait else None
+        self._dispatcher = Dispatcher(pool, requests, self)
+        on_run_end = self._dispatcher.serve_waiting if pool.routing.may_wait else None
         self._workers = [
-            Worker(self._env, replica, self._on_finish, lambda: self._horizon_s, on_run_end)
-            for replica in replicas
+            Worker(self._env, replica, self._on_finish, on_run_end=on_run_end)
+            for replica in pool.replicas
         ]
         self._slots = recorder.workload.max_concurrency or 0
         self._in_flight = 0
-        # Where answers make room for requests, an engine may not run ahead of the clock at all.
-        self._horizon_s = -math.inf
         self._backlog: deque[int] = deque()
 
     def run(self, fitting: IntArray) -> None:

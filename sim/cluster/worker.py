@@ -31,13 +31,13 @@ class RunEnd(simpy.Event):
 
 
 class Worker:
-    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time,
-    ``on_run_end``, if given, after every run that had an event.
+    """Drives one replica. ``on_finish`` is called with each finished sequence and its end time.
 
-    An event ends each run that reaches the ``horizon``, the time before which nothing from
-    outside can concern the engine; runs that end before it follow each other without one
-    (conservative lookahead, Chandy and Misra 1979). An arrival may cut a run short; the event of
-    the old end is then stale and recognised by its number.
+    ``on_step`` is called as a run begins, with its end, ``on_run_end`` after a run has ended and
+    the next one begun.
+
+    An event ends each run. An arrival may cut a run short; the event of the old end is then stale
+    and recognised by its number.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Worker:
         env: simpy.Environment,
         engine: Replica,
         on_finish: Callable[[Sequence, float], None],
-        horizon: Callable[[], float],
+        on_step: Callable[[float], None] | None = None,
         on_run_end: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
         self._env = env
         self._on_finish = on_finish
-        self._horizon = horizon
+        self._on_step = on_step
         self._after_run = on_run_end
         self._is_busy = False
         self._run_number = 0
@@ -59,7 +59,27 @@ class Worker:
 
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
-        sooner_s = self.engine.enqueue(seq, self._env.now)
+        self._look_again(self.engine.enqueue(seq, self._env.now))
+
+    def expect(self, seq: Sequence) -> None:
+        """Queues a request whose prompt another replica computes."""
+        self._look_again(self.engine.expect(seq, self._env.now))
+
+    def load(self, seq: Sequence, *, with_token: bool) -> None:
+        """Notes that the KV of an expected request has come, with its first token or without."""
+        now_s = self._env.now
+        sooner_s = self.engine.load(seq, now_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
+            self._on_finish(seq, now_s)
+        self._look_again(sooner_s)
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks that were kept of a finished request."""
+        self.engine.free(seq)
+        self._look_again()
+
+    def _look_again(self, sooner_s: float | None = None) -> None:
+        """Wakes the engine, or lets its run end sooner."""
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
@@ -77,9 +97,11 @@ class Worker:
         assert isinstance(event, RunEnd)
         if event.number != self._run_number:
             return
-        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._on_finish)
+        end_s = self.engine.run_until(self._run_end_s, -math.inf, self._on_finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
+            if self._on_step is not None:
+                self._on_step(end_s)
         else:
             self._is_busy = False
         if self._after_run is not None:

@@ -8,11 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import attrgetter
+from typing import cast
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import BlockPool, Scheduler, WaitingQueue
+from dynosim.sim.engine.schedulers.base import (
+    BlockPool,
+    HoldsPrompts,
+    Scheduler,
+    StagingScheduler,
+    WaitingQueue,
+)
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.staging import Staging
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 
@@ -58,6 +66,7 @@ class Engine:
         "kv",
         "log",
         "on_prefilled",
+        "staging",
         "waiting",
     )
 
@@ -72,6 +81,7 @@ class Engine:
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
         self.on_prefilled: Callable[[Sequence], None] | None = None
+        self.staging: Staging | None = None
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -87,10 +97,51 @@ class Engine:
         self._is_async = limits.async_scheduling
         # Whether the next batch counts as formed already.
         self._is_ahead = False
-        self._unseen: list[Sequence] = []
+        self._unseen: list[tuple[WaitingQueue, Sequence]] = []
         self._ended: list[Sequence] = []
         # Only timers that know of unequal contexts have it.
         self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
+
+    # --- one of two pools ---------------------------------------------------------------------
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None]) -> None:
+        """Makes room for requests whose prompts other engines compute: see :class:`Staging`.
+
+        ``on_reserved`` is called with each that got its blocks, and when.
+        """
+        self.staging = Staging(self._staging_scheduler, on_reserved)
+
+    def expect(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request whose prompt another engine computes; returns as ``enqueue`` does."""
+        assert self.staging is not None, "this engine expects nothing"
+        return self._hand_in(self.staging.expected, seq, time_s)
+
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> float | None:
+        """Takes note that the KV of a request has come; returns as ``enqueue`` does.
+
+        Where its only token came along, that was all, and its blocks are free.
+        """
+        assert self.staging is not None, "this engine expects nothing"
+        self.staging.num_reserved -= 1
+        if not with_token or seq.output_tokens > 1:
+            return self._hand_in(self._staging_scheduler.loaded, seq, time_s)
+        self.log.handed_over(seq.index, time_s)
+        self.free(seq)
+        return self.boundary_after(time_s) if self.is_interruptible else None
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a request that keeps them, once they are not needed any more."""
+        self._staging_scheduler.free(seq)
+
+    @property
+    def _staging_scheduler(self) -> StagingScheduler:
+        assert hasattr(self._scheduler, "loaded"), "this scheduler serves no separate pools"
+        return cast("StagingScheduler", self._scheduler)
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, and how many tokens each gets."""
+        return self._scheduler.chunks
 
     @property
     def running(self) -> list[Sequence]:
@@ -99,8 +150,15 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that have arrived and not entered, seen by the scheduler or not."""
-        return len(self.waiting) + len(self._unseen)
+        """Requests that have arrived and hold nothing yet, seen by the scheduler or not."""
+        queues = [self.waiting] if self.staging is None else [self.waiting, self.staging.expected]
+        unseen = [queue for queue, _ in self._unseen if any(queue is other for other in queues)]
+        return sum([len(queue) for queue in queues], start=len(unseen))
+
+    @property
+    def num_decode(self) -> int:
+        """Sequences that decode."""
+        return self._scheduler.decoding.size
 
     def batch(self) -> list[tuple[Sequence, int]]:
         """Returns who gets how many tokens in each step of the run in progress."""
@@ -114,11 +172,14 @@ class Engine:
 
         Several requests of one instant, and the end of a run at it, come in this order.
         """
+        return self._hand_in(self.waiting, seq, time_s)
+
+    def _hand_in(self, queue: WaitingQueue, seq: Sequence, time_s: float) -> float | None:
         end_s = self.boundary_after(time_s) if self.is_interruptible else None
         if self._is_ahead and (not self._run_steps or time_s > self._last_step_start_s()):
-            self._unseen.append(seq)
+            self._unseen.append((queue, seq))
         else:
-            self.waiting.append(seq)
+            queue.append(seq)
         return end_s
 
     def run_until(
@@ -148,13 +209,16 @@ class Engine:
         self._blocked = len(scheduler.waiting)
         if self._is_async:
             is_single = self._look_up(now_s, is_single)
+        if self.staging is not None:
+            self.staging.reserve(now_s)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
         if scheduler.decoding.width:
             # For a prompt or a decode that sat out, the next batch is another one, too.
             is_single = is_single or bool(scheduler.prefilling)
-            return self._begin_decode_run(1 if is_single else self._limits.max_run)
+            most = min(self._limits.max_run, scheduler.most_steps)
+            return self._begin_decode_run(1 if is_single else most)
         return None
 
     def _look_up(self, now_s: float, is_single: bool) -> bool:
@@ -167,12 +231,12 @@ class Engine:
         while True:
             if self._is_ahead:
                 scheduler.settle(self._ended)
-                is_single = is_single or bool(self._ended and self.waiting)
+                is_single = is_single or bool(self._ended and self._anyone_waits())
                 self._ended = []
             if self._unseen:
-                is_single = is_single or scheduler.may_overtake or not self.waiting
-                for seq in self._unseen:
-                    self.waiting.append(seq)
+                is_single = is_single or self._may_pass_queue()
+                for queue, seq in self._unseen:
+                    queue.append(seq)
                 self._unseen.clear()
             is_formed = bool(scheduler.chunks or scheduler.decoding.width)
             if is_formed or not (self._is_ahead or is_single):
@@ -181,6 +245,9 @@ class Engine:
             self._is_ahead = False
             is_single = scheduler.schedule(now_s)
             self._blocked = len(scheduler.waiting)
+
+    def _anyone_waits(self) -> bool:
+        return bool(self.waiting) or self.staging is not None
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
@@ -254,13 +321,22 @@ class Engine:
         self._run_growth_s = slope_s * size
         self._run_first = 0
         self._run_steps = steps
-        # A request that arrives behind a blocked queue, or with no slot free, changes nothing.
-        self.is_interruptible = (
-            steps > 1
-            and (scheduler.may_overtake or not self.waiting)
-            and len(scheduler.running) < self._limits.max_num_seqs
-        )
+        self.is_interruptible = steps > 1 and self._may_let_in()
         return self._time_after(steps)
+
+    def _may_let_in(self) -> bool:
+        """Whether a request that comes now might change the next step.
+
+        One that arrives behind a blocked queue, or with no slot free, does not.
+        """
+        if self.staging is not None:
+            return True
+        has_slot = len(self._scheduler.running) < self._limits.max_num_seqs
+        return has_slot and self._may_pass_queue()
+
+    def _may_pass_queue(self) -> bool:
+        """Whether those who wait leave a request that comes now any chance."""
+        return self.staging is not None or self._scheduler.may_overtake or not self.waiting
 
     def _time_after(self, steps: int) -> float:
         """Returns the time at the end of the run's first ``steps`` steps."""
@@ -278,6 +354,14 @@ class Engine:
         """Returns the first step's seconds, growth per step and steps of the run in progress."""
         return self._run_dt_s, self._run_growth_s, self._run_steps
 
+    def has_prompt(self) -> bool:
+        """Whether a prompt could run in the next step; for schedulers that hold them back."""
+        return cast("HoldsPrompts", self._scheduler).has_prompt()
+
+    def hold_prompts(self, steps: int) -> None:
+        """Keeps prompts out of the next run, which has at most ``steps`` steps; 0 lets them go."""
+        cast("HoldsPrompts", self._scheduler).held_steps = steps
+
     def retime(self, first_s: float, growth_s: float, steps: int) -> float:
         """Gives the run in progress the times of a group in lock step; returns when it ends.
 
@@ -293,7 +377,9 @@ class Engine:
 
         It is the first step boundary at or after ``time_s``, asynchronously the one after that.
         """
-        self._run_steps = min(self._steps_until(time_s) + self._is_async, self._run_steps)
+        # Whoever expects KV takes blocks at the first boundary even so.
+        later = self._is_async and self.staging is None
+        self._run_steps = min(self._steps_until(time_s) + later, self._run_steps)
         self.is_interruptible = False
         return self._time_after(self._run_steps)
 

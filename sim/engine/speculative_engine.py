@@ -73,7 +73,6 @@ class SpeculativeEngine(Engine):
         return now_s + self._run_dt_s
 
     def _begin_decode_run(self, max_run: int) -> float:
-        scheduler = self._scheduler
         decoding = self._decoding
         steps = min(decoding.steps_to_finish(), max_run)
         if steps > 1:
@@ -88,11 +87,7 @@ class SpeculativeEngine(Engine):
         self._run_growth_s = 0.0
         self._run_first = 0
         self._run_steps = steps
-        self.is_interruptible = (
-            steps > 1
-            and (scheduler.may_overtake or not self.waiting)
-            and len(scheduler.running) < self._limits.max_num_seqs
-        )
+        self.is_interruptible = steps > 1 and self._may_let_in()
         return float(self._ends_s[-1])
 
     def boundary_after(self, time_s: float) -> float:

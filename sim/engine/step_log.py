@@ -16,6 +16,7 @@ from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 _RUN = Struct("=4d5i3iqd")
 _STINT = Struct("=3q")
 _VERIFIED = Struct("=3q")
+_HANDED_OVER = Struct("=qd")
 _FLOATS = ("start_s", "dt_s", "growth_s", "counts")
 _COUNTS = ("num_decode", "num_first", "used_blocks", "running", "waiting")
 _SHAPES = ("prefill_tokens", "blocked", "held_by", "context_tokens", "prefill_attention_s")
@@ -35,10 +36,10 @@ class StepLog:
     sits out: of a stint it counts only as the first step.
 
     With speculative decoding the steps of a stint but its first may give several tokens; how many
-    they gave is kept beside.
+    they gave is kept beside; so are first tokens that other engines computed.
     """
 
-    __slots__ = ("_pauses", "_runs", "_stints", "_verified", "num_steps")
+    __slots__ = ("_handed_over", "_pauses", "_runs", "_stints", "_verified", "num_steps")
 
     def __init__(self) -> None:
         self.num_steps = 0
@@ -46,6 +47,7 @@ class StepLog:
         self._runs = bytearray()
         self._stints = bytearray()
         self._verified = bytearray()
+        self._handed_over = bytearray()
 
     def run(
         self,
@@ -109,6 +111,10 @@ class StepLog:
         """Notes that verifications in so many steps gave ``request`` these tokens."""
         self._verified += _VERIFIED.pack(request, tokens, steps)
 
+    def handed_over(self, request: int, time_s: float) -> None:
+        """Notes that ``request`` came with its first token, which clients get now."""
+        self._handed_over += _HANDED_OVER.pack(request, time_s)
+
     def stint(self, request: int, first_step: int, end_step: int) -> None:
         """Adds one token for ``request`` at the end of every step in [first_step, end_step).
 
@@ -169,6 +175,11 @@ class StepLog:
     def stints(self) -> IntArray:
         """Returns (request, first_step, end_step) rows, one per stint, in order of their ends."""
         return np.frombuffer(self._stints, dtype=np.int64).reshape(-1, 3).copy()
+
+    def hand_overs(self) -> tuple[IntArray, FloatArray]:
+        """Returns the requests that came with their first token, and when clients got it."""
+        rows = np.frombuffer(self._handed_over, dtype=[("request", "i8"), ("time_s", "f8")])
+        return rows["request"].copy(), rows["time_s"].copy()
 
     def verifications(self) -> IntArray:
         """Returns (request, tokens, steps) rows of speculative decoding."""

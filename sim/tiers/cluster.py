@@ -42,6 +42,11 @@ class TieredCluster:
         self._shared = SharedStorage(spec, blocks_per_unit)
         self._stacks: list[TierStack] = []
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether replicas share a tier, to which they must come in order of time."""
+        return self._spec.is_shared
+
     def engine(self, timer: Timer, limits: EngineLimits, num_blocks: int) -> TieredEngine:
         """Returns the next replica's engine, whose cache its tiers follow."""
         stack = TierStack(self._spec, self._blocks_per_unit, self._shared)

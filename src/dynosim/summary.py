@@ -22,6 +22,7 @@ LATENCIES = (
     ("  router", "router"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
+    ("  transfer", "transfer"),
     ("TPOT", "tpot"),
     ("ITL", "itl"),
     ("E2EL", "e2el"),
@@ -46,6 +47,7 @@ def summary(
         ("Engine", _engine(metrics)),
         *_tiers(simulation, metrics),
         *_bound_by(bound),
+        *_hand_overs(simulation, metrics),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
         *_expected(metrics, expectation),
@@ -70,9 +72,12 @@ def parallel_shape(args: EngineArgs) -> str:
 def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
-    yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
-    shape = parallel_shape(engine.args)
-    yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
+    yield f"{engine.model.name} on {_gpus(simulation)}, {backend}"
+    shape = f"{deployment.replicas} replica(s) × {parallel_shape(engine.args)}"
+    if simulation.prefill is not None:
+        prefill = parallel_shape(simulation.prefill.engine.args)
+        shape = f"prefill {deployment.prefill_replicas} × {prefill}, decode {shape}"
+    yield f"{shape}, router {deployment.router}"
     duration = shown(metrics["duration"], ",.1f")
     yield (
         f"{metrics['completed']:,} requests{_unserved(metrics)} in {duration} s; "
@@ -85,6 +90,15 @@ def _unserved(metrics: Metrics) -> str:
     shed = metrics["rejected"]
     counts = {"refused": metrics["failed"] - shed, "shed": shed}
     return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+
+
+def _gpus(simulation: Simulation) -> str:
+    """Returns how many GPUs of which kind there are."""
+    deployment, gpu = simulation.deployment, simulation.engine.gpu
+    if simulation.prefill is None or simulation.prefill.engine.gpu == gpu:
+        return f"{deployment.num_gpus} × {gpu.name}"
+    other, own = simulation.prefill.engine.gpu, deployment.num_prefill_gpus
+    return f"{own} × {other.name} + {deployment.num_gpus - own} × {gpu.name}"
 
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
@@ -103,8 +117,9 @@ def _latency_table(metrics: Metrics) -> str:
     rows = [
         [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
+        if f"mean_{name}_ms" in metrics
         # Mostly nobody waits at a router.
-        if name != "router" or metrics["p99_router_ms"] > 0.0
+        and (name != "router" or metrics["p99_router_ms"] > 0.0)
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 
@@ -171,6 +186,9 @@ def _bound_by(bound: Bottleneck | None) -> Iterator[tuple[str, str]]:
     if bound is not None:
         yield "Bound by", _percent(bound.bound_by)
         yield "GPU steps", _percent(bound.steps)
+    if bound is not None and bound.prefill is not None:
+        yield "Prefill bound", _percent(bound.prefill.shares)
+        yield "Prefill steps", _percent(bound.prefill.step_shares)
 
 
 def _percent(shares: Mapping[str, float]) -> str:
@@ -190,6 +208,21 @@ def widenings(found: list[Widening]) -> str:
 def _signed(change: float) -> str:
     # Rounded first, so that there is no negative zero.
     return shown(round(change, 3) + 0.0, "+.1%")
+
+
+def _hand_overs(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields what the prefill pool did, and what went over the links between both pools."""
+    if simulation.prefill is not None:
+        busy = shown(metrics["prefill_busy_share"], ".1%")
+        peak = shown(metrics["prefill_kv_usage_peak"], ".1%")
+        done = f"{metrics['prefill_requests']:,} of {metrics['completed']:,} prompts"
+        yield "Prefill pool", f"{done}, busy {busy}, peak KV use {peak}"
+        yield (
+            "KV transfer",
+            f"{metrics['kv_transfer_gb']:,.1f} GB, busiest link in use "
+            f"{shown(metrics['link_busy_share'], '.1%')} of the time, "
+            f"at {shown(metrics['link_use'], '.1%')} of its bandwidth",
+        )
 
 
 def _speculation(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
@@ -266,7 +299,7 @@ def _errors(held_out: Mapping[str, Mapping[str, float]]) -> list[tuple[str, Mapp
 def _foundations(simulation: Simulation) -> Iterator[tuple[str, str]]:
     """Yields which kernels' times were measured and which only inferred."""
     by_kind: dict[str, list[str]] = {}
-    for source in simulation.timer.sources:
+    for source in simulation.sources:
         by_kind.setdefault(source.source, []).append(source.name)
     heading = "Rests on"
     for kind in ("measured", "transferred", "roofline"):

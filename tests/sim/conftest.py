@@ -16,8 +16,8 @@ def littles_law_on_every_run() -> Iterator[None]:
     """Has Little's law asserted on the result of every run."""
     finish = Recorder.result
 
-    def checked(recorder: Recorder, *args: Any) -> RunResult:
-        result = finish(recorder, *args)
+    def checked(recorder: Recorder, *args: Any, **more: Any) -> RunResult:
+        result = finish(recorder, *args, **more)
         assert_littles_law(result)
         return result
 

@@ -14,14 +14,17 @@ from caches import cached_units
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.registry import module_names
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.hash_ring import HashRing, hash_key
 from dynosim.sim.cluster.prefix_index import PrefixIndex
 from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.routing import Routing
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.engine.schedulers.base import BlockPool
 from dynosim.sim.metrics import summarize
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
+from frontends import FRONTENDS
 from test_leap import TIMERS, both
 from workloads import workload, workloads
 
@@ -70,9 +73,16 @@ def test_every_request_is_served_once_and_the_same_way_twice(
     num_blocks=st.sampled_from([34, 60, 400]),
     lag_s=st.sampled_from([0.0, 0.0, 0.05]),
     scheduler=st.sampled_from(["vllm", "sglang"]),
+    asynchronous=st.booleans(),
 )
 def test_a_router_sees_the_same_whether_engines_leap_or_step(
-    router: str, load: Workload, timer: AffineTimer, num_blocks: int, lag_s: float, scheduler: str
+    router: str,
+    load: Workload,
+    timer: AffineTimer,
+    num_blocks: int,
+    lag_s: float,
+    scheduler: str,
+    asynchronous: bool,
 ) -> None:
     cluster = spec(
         RouterOptions(router=router, router_event_lag_s=lag_s if router == "kv_aware" else 0.0),
@@ -80,7 +90,36 @@ def test_a_router_sees_the_same_whether_engines_leap_or_step(
         num_blocks=num_blocks,
         scheduler=scheduler,
     )
-    both(replace(cluster, timer=timer), load, seed=5)
+    limits = replace(cluster.limits, async_scheduling=asynchronous)
+    both(replace(cluster, timer=timer, limits=limits), load, seed=5)
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+@settings(max_examples=15, deadline=None)
+@given(
+    load=workloads().filter(lambda load: load.max_concurrency is None),
+    frontend=st.sampled_from(FRONTENDS),
+    ranks=st.sampled_from([1, 1, 2]),
+    deadline_ms=st.sampled_from([None, None, 40.0]),
+)
+def test_without_a_common_clock_all_is_as_with_one(
+    router: str, load: Workload, frontend: Frontend, ranks: int, deadline_ms: float | None
+) -> None:
+    options = RouterOptions(router=router, router_ttft_deadline_ms=deadline_ms)
+    cluster = replace(spec(options), frontend=frontend, ranks=ranks)
+
+    def run(*, is_live: bool) -> RunResult:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Routing, "is_live", is_live)
+            return run_cluster(cluster, load, seed=3)
+
+    abreast, together = run(is_live=False), run(is_live=True)
+    for column in ("replica", "cached_tokens", "preemptions", "refusal"):
+        assert np.array_equal(getattr(abreast, column), getattr(together, column)), column
+    for column in ("routed_s", "scheduled_s", "first_token_s", "finish_s"):
+        np.testing.assert_allclose(
+            getattr(abreast, column), getattr(together, column), rtol=0, atol=1e-9, err_msg=column
+        )
 
 
 @settings(max_examples=150, deadline=None)
@@ -165,17 +204,21 @@ def test_turns_of_a_session_stay_together_whatever_their_prefixes() -> None:
 
 
 def test_kv_aware_weighs_blocks_cached_against_blocks_in_flight() -> None:
-    # One replica has the prompt's four blocks cached, and as much is decoding there as elsewhere;
-    # with three more prompts of five blocks there, four cached ones no longer pay.
-    one = prefixed([0, 1, 2, 0], gap_s=0.001)
-    few = RouterOptions(router="kv_aware")
-    assert run_cluster(spec(few), replace(one)).replica[3] == run_cluster(spec(few), one).replica[0]
-    busy = prefixed([0, 0, 0, 0, 0, 0], gap_s=0.04)
-    spread = run_cluster(spec(few, num_blocks=200), busy).replica
-    assert len(set(spread)) > 1
-    together = RouterOptions(router="kv_aware", router_overlap_weight=100.0)
-    # Credit is bounded by what there is to prefill: decode blocks still count.
-    assert len(set(run_cluster(spec(together, num_blocks=200), busy).replica)) > 1
+    # Replica 0 has the four blocks cached. A prompt of four and a half costs 4.5 - 4 there and 4.5
+    # elsewhere, besides five blocks for each prompt that is in flight there.
+    once = [0.0, 1.0]
+    prefixes = [[1, 2, 3, 4]] * 4
+    options = RouterOptions(router="kv_aware")
+
+    def replicas(arrival_s: list[float]) -> list[int]:
+        n = len(arrival_s)
+        load = workload(arrival_s, [72] * n, [20] * n, prefixes[:n], 16)
+        return run_cluster(spec(options, replicas=2), load).replica.tolist()
+
+    first = replicas(once)[0]
+    assert replicas(once)[1] == first
+    # The second finds nobody in flight, the third the second: 0.5 + 5 blocks are more than 4.5.
+    assert replicas([*once, 1.05]) == [first, first, 1 - first]
 
 
 def test_without_credit_kv_aware_balances_blocks() -> None:

@@ -35,6 +35,7 @@ def clusters(draw: st.DrawFn) -> ClusterSpec:
             enable_mixed_chunk=draw(st.sampled_from([False, False, True])),
             async_scheduling=draw(st.booleans()),
             schedule_conservativeness=draw(st.sampled_from([0.0, 0.3, 1.0])),
+            scheduler_recv_interval=draw(st.sampled_from([1, 1, 3, 30])),
         ),
         num_blocks=tokens // block_size,
         max_model_len=10_000,

@@ -19,6 +19,7 @@ from collections import deque
 
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.holds import BATCH
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
@@ -68,6 +69,7 @@ class StaticScheduler(StepByStep):
         "held_by",
         "kv",
         "may_overtake",
+        "most_steps",
         "prefilling",
         "running",
         "waiting",
@@ -86,6 +88,7 @@ class StaticScheduler(StepByStep):
         self.held_by = BATCH
         self._limits = limits
         self._log = log
+        self.most_steps = UNBOUNDED_STEPS
         self._order = 0
         self._reserved_blocks = 0
         self._slice_tokens = 0
