@@ -24,7 +24,7 @@ from dynosim.sim.simulate import Simulation, simulate
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.summary import summary
-from dynosim.terminal import print_note
+from dynosim.terminal import print_json, print_note
 
 File = Annotated[
     str | None,
@@ -45,13 +45,14 @@ Json = Annotated[
     Parameter(
         metavar="OUT",
         help="Write the result in the flat layout of `vllm bench serve`, and beside it one line "
-        "a request (OUT with .requests.jsonl).",
+        "a request (OUT with .requests.jsonl); `--json=-` prints it instead of the summary.",
     ),
 ]
 Lines = Annotated[
     Path | None, Parameter(metavar="OUT", help="Write the lines of requests to this file.")
 ]
 
+STDOUT = Path("-")
 
 Replicates = Annotated[
     int,
@@ -77,9 +78,11 @@ def simulate_command(
     **flags: Any,
 ) -> None:
     """Simulate one deployment under a workload: latency, throughput, goodput, cost."""
-    if json is not None and requests_jsonl is None:
+    is_printed = json == STDOUT
+    if json is not None and requests_jsonl is None and not is_printed:
         requests_jsonl = json.with_suffix(".requests.jsonl")
-    check_writable({"--json": json, "--requests-jsonl": requests_jsonl})
+    file_of_json = None if is_printed else json
+    check_writable({"--json": file_of_json, "--requests-jsonl": requests_jsonl})
     if replicates < 1:
         raise UserError(f"found {replicates}", where="--replicates", hint="allowed: >= 1")
     question = read_question(file, flags, goodput)
@@ -89,24 +92,30 @@ def simulate_command(
     expectation = expect(simulation, metrics)
     spread = estimates([metrics, *_further(question, replicates)]) if replicates > 1 else {}
     if json is not None:
-        rate = question.workload.request_rate
-        document = bench_document(
-            simulation,
-            metrics,
-            seed=question.seed,
-            request_rate=float("inf") if rate is None else rate,
-            burstiness=question.workload.burstiness,
-            more=_more(expectation, spread, replicates),
-        )
-        write_json(json, document)
+        more = _more(expectation, spread, replicates)
+        document = _document(question, simulation, metrics, more)
+        print_json(document) if is_printed else write_json(json, document)
     if requests_jsonl is not None:
         write_json_lines(requests_jsonl, request_columns(simulation.result))
-    lines = summary(
-        simulation, metrics, question.workload, question.goodput_ms, expectation, spread
-    )
-    print(lines)
+    if not is_printed:
+        load, limits_ms = question.workload, question.goodput_ms
+        print(summary(simulation, metrics, load, limits_ms, expectation, spread))
     for warning in _warnings(simulation):
         print_note(f"warning: {warning}", quiet=quiet)
+
+
+def _document(
+    question: Question, simulation: Simulation, metrics: Metrics, more: dict[str, Any]
+) -> dict[str, Any]:
+    load = question.workload
+    return bench_document(
+        simulation,
+        metrics,
+        seed=question.seed,
+        request_rate=math.inf if load.request_rate is None else load.request_rate,
+        burstiness=load.burstiness,
+        more=more,
+    )
 
 
 def _further(question: Question, replicates: int) -> list[Metrics]:
