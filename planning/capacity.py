@@ -105,7 +105,7 @@ def find_capacity(
         at=at,
         beyond=beyond,
         room=room_of(any_seen.simulation),
-        users=None if at is None else users_of(at.request_throughput, at.mean_e2el_s, think_s),
+        users=None if at is None else users_of(at.load, at.mean_e2el_s, think_s),
         narrowest="nothing found" if beyond is None else bottleneck(beyond, slos),
         is_open=is_open,
         notes=tuple(_notes(shown, slos, first, per_seed)),
