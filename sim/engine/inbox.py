@@ -27,6 +27,10 @@ class Inbox:
         """Adds a request that has just arrived."""
         self._late.append(seq)
 
+    def remove(self, seq: Sequence) -> None:
+        """Removes a request, received or not; raises ValueError where it is not."""
+        (self._queue if seq in self._queue else self._late).remove(seq)
+
     def __len__(self) -> int:
         return len(self._queue) + len(self._late)
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "export": "Write launch files or benchmark commands of a deployment, in a vendor's spelling.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
+    "startup": "Show what passes until a new replica serves, stage by stage.",
     "list": "List the GPUs, models or backends that the other commands know.",
 }
 
