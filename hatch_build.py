@@ -17,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = {"src/dynosim": "dynosim"} | {
-    room: f"dynosim/{room}" for room in ("hardware_models", "sim", "accuracy", "search")
+    room: f"dynosim/{room}" for room in ("hardware_models", "sim", "accuracy", "search", "planning")
 }
 COMPILED = (
     "hardware_models/timing/decode_rows.py",
@@ -26,8 +26,15 @@ COMPILED = (
     "hardware_models/timing/prefill_curve.py",
     "hardware_models/timing/speculation.py",
     "hardware_models/timing/step_timer.py",
+    "sim/cluster/abreast.py",
     "sim/cluster/apart.py",
+    "sim/cluster/cache_feed.py",
+    "sim/cluster/dispatcher.py",
+    "sim/cluster/prompts.py",
+    "sim/cluster/replica_load.py",
     "sim/cluster/requests.py",
+    "sim/cluster/routers/kv_aware.py",
+    "sim/cluster/selection.py",
     "sim/cluster/worker.py",
     "sim/engine/*.py",
     "sim/engine/schedulers/*.py",

@@ -23,7 +23,10 @@ from dynosim.sim.metrics import summarize
 from dynosim.sim.simulate import PlannedEngine, cluster_spec, resolve_for
 from peer_law import PeerLaw
 
-OUTCOMES = ("mean_ttft_ms", "p99_ttft_ms", "mean_itl_ms", "mean_e2el_ms", "output_throughput")
+OUTCOMES = (
+    *("mean_ttft_ms", "p99_ttft_ms", "mean_itl_ms", "mean_e2el_ms"),
+    *("output_throughput", "prefix_hit_rate"),
+)
 
 
 @dataclass(frozen=True)

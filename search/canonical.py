@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.llm.catalog import list_models
 from dynosim.hardware_models.registry import find_module
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import resolve_for, scheduler_name
 from dynosim.sim.workload.columns import Workload
@@ -34,6 +36,12 @@ _AROUND_ENGINES = {
     if name not in EngineArgs.__dataclass_fields__
 }
 """Replicas, router, prefill pool and transfers, as they are where there is one engine."""
+
+_ROUTING = tuple(RouterOptions.__dataclass_fields__)
+"""Fields that mean nothing to one replica that takes every request."""
+
+routing_of: Callable[[Deployment], tuple[Any, ...]] = attrgetter(*_ROUTING)
+"""Returns the values of a deployment's routing fields."""
 
 
 def one_replica(deployment: Deployment) -> Deployment:
@@ -56,8 +64,9 @@ def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
     def key(deployment: Deployment) -> Hashable:
         if deployment.prefill_replicas:
             return deployment
-        router = "" if deployment.replicas == 1 else deployment.router
-        return form(one_replica(deployment)), deployment.replicas, router
+        is_alone = deployment.replicas == 1 and deployment.admits_all
+        routing = () if is_alone else routing_of(deployment)
+        return form(one_replica(deployment)), deployment.replicas, routing
 
     return key
 
@@ -112,6 +121,6 @@ def _idle(deployment: Deployment, engine: ResolvedEngine) -> list[str]:
         idle += _RANKS_ONLY
     if engine.speculation is None:
         idle += _SPECULATION
-    if deployment.replicas == 1:
-        idle.append("router")
+    if deployment.replicas == 1 and deployment.admits_all:
+        idle += _ROUTING
     return idle

@@ -36,7 +36,7 @@ class OutcomeCache:
 
     def __init__(self, folder: Path, evaluator: Evaluator, task: Task) -> None:
         self._folder, self._task = folder, task
-        self._scope = _digest(_task_key(task), data_sha256(), _code_sha256(), _maker(evaluator))
+        self._scope = _digest(_task_key(task), data_sha256(), code_sha256(), _maker(evaluator))
         self._can_write = True
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def _maker(evaluator: Evaluator) -> str:
 
 
 @cache
-def _code_sha256() -> str:
+def code_sha256() -> str:
     """Returns the digest of dynosim's version, the code that simulates, and all plug-ins."""
     digest = hashlib.sha256(dynosim.__version__.encode())
     root = Path(dynosim.__file__).parent

@@ -17,7 +17,9 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.quantiles import Progressions, median, quantiles
+from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
+from dynosim.sim.tiers.result import TierResult
 
 PERCENTILES = (50, 90, 95, 99)
 GOODPUT_KINDS = ("ttft", "tpot", "e2el")
@@ -43,6 +45,8 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     metrics |= _goodput(latency_s, slos_ms, metrics["duration"])
     metrics |= _per_user(latency_s["tpot"])
     metrics |= _engine_use(result.replicas)
+    if result.tiers is not None:
+        metrics |= _tier_hits(result.tiers, metrics["total_input_tokens"])
     if result.hand_overs is not None:
         metrics |= _hand_over_use(result.hand_overs, metrics["duration"])
     if result.drafting is not None:
@@ -50,7 +54,7 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     return metrics
 
 
-def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> Metrics:
+def per_gpu(metrics: Metrics, num_gpus: float, usd_per_gpu_hour: float | None) -> Metrics:
     """Returns throughput per GPU and what it costs; NaN where the GPU has no price."""
     price = float("nan") if usd_per_gpu_hour is None else usd_per_gpu_hour
     usd_per_hour = price * num_gpus
@@ -65,7 +69,7 @@ def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> 
 
 
 def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
-    """Returns per-request seconds: ttft, its parts frontend, queue and prefill, tpot, e2el.
+    """Returns per-request seconds: ttft, its parts frontend, router, queue and prefill, tpot, e2el.
 
     NaN for refused requests, and for the TPOT of single-token answers, which have none. With a
     prefill pool the TTFT has one part more, transfer; what then is still computed of the prompt
@@ -76,12 +80,13 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     ttft_s = result.first_token_s - result.sent_s
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
-    queue_s = result.scheduled_s - result.arrived_s
-    rest_s = ttft_s - queue_s - result.frontend_s
-    parts_s = {"queue": queue_s, "prefill": rest_s}
+    router_s = result.routed_s - result.arrived_s
+    queue_s = result.scheduled_s - result.routed_s
+    rest_s = ttft_s - router_s - queue_s - result.frontend_s
+    parts_s = {"router": router_s, "queue": queue_s, "prefill": rest_s}
     if result.hand_overs is not None:
         transfer_s = np.where(result.completed, result.hand_overs.transfer_s, np.nan)
-        parts_s = {"queue": queue_s, "prefill": rest_s - transfer_s, "transfer": transfer_s}
+        parts_s |= {"prefill": rest_s - transfer_s, "transfer": transfer_s}
     return {
         "ttft": ttft_s,
         "frontend": result.frontend_s,
@@ -103,6 +108,8 @@ def _counts_and_rates(result: RunResult) -> Metrics:
         "duration": duration_s,
         "completed": completed,
         "failed": len(done) - completed,
+        "rejected": int(result.shed.sum()),
+        **_rejections(result),
         "total_input_tokens": input_tokens,
         "total_output_tokens": output_tokens,
         "request_throughput": completed / duration_s,
@@ -112,6 +119,12 @@ def _counts_and_rates(result: RunResult) -> Metrics:
         "preemptions": int(result.preemptions.sum()),
         "prefix_hit_rate": float(result.cached_tokens[done].sum() / max(input_tokens, 1)),
     }
+
+
+def _rejections(result: RunResult) -> Metrics:
+    """Returns how many requests were shed, by reason."""
+    reasons = [r for r in Refusal if r > Refusal.TOO_LONG]
+    return {f"rejected_{r.name.lower()}": int((result.refusal == r).sum()) for r in reasons}
 
 
 def _max_concurrent(result: RunResult) -> int:
@@ -215,6 +228,22 @@ def _per_user(tpot_s: FloatArray) -> Metrics:
     if not len(tpot_s):
         return {"output_tok_s_per_user": float("nan")}
     return {"output_tok_s_per_user": 1.0 / median(tpot_s)}
+
+
+def _tier_hits(tiers: TierResult, input_tokens: float) -> Metrics:
+    """Returns the shares of prompt tokens that were loaded from each tier, and what loads took.
+
+    ``prefix_hit_rate`` counts them, too, as far as they were still there when the request entered.
+    """
+    took_ms = (tiers.end_s - tiers.start_s) * 1e3
+    return {
+        **{
+            f"kv_{tier.name}_hit_rate": tier.loaded_tokens / max(input_tokens, 1)
+            for tier in tiers.tiers
+        },
+        "kv_loads": len(took_ms),
+        "mean_kv_load_ms": float(took_ms.mean()) if len(took_ms) else 0.0,
+    }
 
 
 def _verification(result: RunResult, drafting: Drafting) -> Metrics:

@@ -12,9 +12,12 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.scaling.states import ScalingLog
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
+from dynosim.sim.refusal import Refusal
+from dynosim.sim.tiers.result import TierResult
 from dynosim.sim.workload.columns import Workload
 
 if TYPE_CHECKING:
@@ -72,33 +75,46 @@ class HandOvers:
 class RunResult:
     """One simulated run, a column element a request, in the workload's order.
 
-    Times are seconds from the start of the run, NaN for refused requests (longer than
-    ``max_model_len``), whose ``replica`` is -1. ``cached_tokens`` counts prompt tokens found in the
-    prefix cache when the request was first scheduled; what a preempted request finds again is not
-    in it. ``frontend_s`` is what API servers added to the time to the first token: before the
-    request arrived at an engine, at ``arrived_s``, and between the engine and the client, who is
-    where first tokens and finishes are timed. ``drafting`` is how the engines speculated, None
-    where they did not.
+    Times are seconds from the start of the run, NaN for refused requests, whose ``replica`` is -1
+    and of which ``refusal`` tells why, a :class:`~dynosim.sim.refusal.Refusal`; those that were
+    shed have been sent, and were told at ``refused_s``. ``routed_s`` is when a request left the
+    router, where it had arrived at ``arrived_s``. ``cached_tokens`` counts prompt tokens found in
+    the prefix cache when the request was first scheduled; what a preempted request finds again is
+    not in it. ``frontend_s`` is what API servers added to the time to the first token: before the
+    request arrived, and between the engine and the client, who is where first tokens and finishes
+    are timed. ``drafting`` is how the engines speculated, None where they did not; ``tiers`` is
+    what lay below the GPUs' memory, if anything did, and ``scaling`` what became of replicas that
+    came and went; attempts that failed are part of the time until ``routed_s``.
     """
 
     workload: Workload
     sent_s: FloatArray
     arrived_s: FloatArray
+    routed_s: FloatArray
     scheduled_s: FloatArray
     first_token_s: FloatArray
     finish_s: FloatArray
     frontend_s: FloatArray
+    refused_s: FloatArray
+    refusal: IntArray
     replica: IntArray
     cached_tokens: IntArray
     preemptions: IntArray
     replicas: tuple[ReplicaLog, ...]
     drafting: Drafting | None = None
+    scaling: ScalingLog | None = None
+    tiers: TierResult | None = None
     hand_overs: HandOvers | None = None
 
     @property
     def completed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which requests got all their tokens."""
         return np.asarray(~np.isnan(self.finish_s))
+
+    @property
+    def shed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which requests were sent and turned away."""
+        return np.asarray(self.refusal > Refusal.TOO_LONG)
 
     def token_times_s(self, request: int) -> FloatArray:
         """Returns when the client had each of the request's tokens; those of a step all at once."""
@@ -143,6 +159,9 @@ class Recorder:
         self.sent_s = array("d", [math.nan]) * n
         self.arrived_s = array("d", [math.nan]) * n
         self.replica = array("q", [-1]) * n
+        self._routed_s = array("d", [math.nan]) * n
+        self._refused_s = array("d", [math.nan]) * n
+        self._refusal = array("q", [Refusal.TOO_LONG]) * n
         self._scheduled_s = array("d", [math.nan]) * n
         self._finish_s = array("d", [math.nan]) * n
         self._cached_tokens = array("q", [0]) * n
@@ -160,8 +179,29 @@ class Recorder:
         _floats(self.arrived_s)[requests] = entered_s + frontend_s
 
     def route(self, requests: IntArray, replicas: IntArray) -> None:
-        """Notes which replica serves each of ``requests``."""
+        """Notes which replica serves each of ``requests``, none of which waits at the router."""
         _ints(self.replica)[requests] = replicas
+        _floats(self._routed_s)[requests] = _floats(self.arrived_s)[requests]
+
+    def hand_over(self, index: int, replica: int, waited_s: float) -> None:
+        """Notes that a request left the router for a replica."""
+        self.replica[index] = replica
+        self.leave_router(index, waited_s)
+
+    def leave_router(self, index: int, waited_s: float) -> None:
+        """Notes for how long a request waited at the router."""
+        self._routed_s[index] = self.arrived_s[index] + waited_s
+
+    def shed(self, index: int, reason: Refusal, time_s: float) -> None:
+        """Notes that a request was turned away; raises AssertionError if it was answered before."""
+        assert self.replica[index] < 0, f"request {index} was shed after it was sent"
+        self._refusal[index] = reason
+        self._refused_s[index] = time_s
+
+    def take_back(self, index: int) -> None:
+        """Notes that a request is no longer where it was handed over to."""
+        self.replica[index] = -1
+        self._routed_s[index] = math.nan
 
     def record(self, seq: Sequence, time_s: float) -> None:
         """Notes that a request has all its tokens; raises AssertionError if it had before.
@@ -190,6 +230,9 @@ class Recorder:
         assert np.array_equal(self._tokens(replicas), expected), "tokens were lost or emitted twice"
         finish_s = _floats(self._finish_s)
         assert np.array_equal(~np.isnan(finish_s), sent), "a request was lost"
+        refusal = np.where(sent, Refusal.NONE, _ints(self._refusal))
+        was_sent = ~np.isnan(_floats(self.sent_s))
+        assert np.array_equal(was_sent, refusal != Refusal.TOO_LONG), "a request got lost"
         sent_s, arrived_s = _floats(self.sent_s), _floats(self.arrived_s)
         before_s = arrived_s - sent_s
         emitted_s = self._first_token_s([(log, log.steps) for log in replicas])
@@ -205,10 +248,13 @@ class Recorder:
             workload=self.workload,
             sent_s=sent_s,
             arrived_s=arrived_s,
+            routed_s=_floats(self._routed_s),
             scheduled_s=_floats(self._scheduled_s),
             first_token_s=first_token_s,
             finish_s=finish_s,
             frontend_s=before_s + (first_token_s - emitted_s),
+            refused_s=_floats(self._refused_s),
+            refusal=refusal,
             replica=_ints(self.replica),
             cached_tokens=_ints(self._cached_tokens),
             preemptions=_ints(self._preemptions),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.kv_tiers import KvTiers, kv_tiers
 from dynosim.hardware_models.kv_transfer import KvTransfer, kv_transfer, kv_transfer_rules
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
@@ -18,11 +19,15 @@ from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.scaling.planning import plan_scaling
 from dynosim.sim.deployment import OF_PREFILL_POOL, Deployment
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
+from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import RunResult
+from dynosim.sim.scaling_metrics import scaling_metrics
 from dynosim.sim.workload.columns import Workload
 
 T = TypeVar("T")
@@ -92,7 +97,13 @@ class Simulation:
     def metrics(self, slos_ms: Mapping[str, float] | None = None) -> Metrics:
         """Returns :func:`dynosim.sim.metrics.summarize`, and rates and cost per GPU."""
         metrics = summarize(self.result, slos_ms)
-        return metrics | per_gpu(metrics, self.deployment.num_gpus, self.usd_per_gpu_hour)
+        num_gpus: float = self.deployment.num_gpus
+        if self.deployment.is_scaled and self.result.scaling is not None:
+            gpus = self.deployment.gpus_per_replica
+            price = self.usd_per_gpu_hour
+            metrics |= scaling_metrics(self.result, self.result.scaling, gpus, price)
+            num_gpus = metrics["mean_gpus"]
+        return metrics | per_gpu(metrics, num_gpus, self.usd_per_gpu_hour)
 
 
 def simulate(
@@ -118,14 +129,12 @@ def simulate(
             lambda pool: plan_pool(pool, workload, overheads), deployment.prefill_pool
         )
     spec = cluster_spec(deployment, decode, prefill, leap=leap)
+    if deployment.is_scaled:
+        scaling, notes = plan_scaling(deployment, decode.engine, decode.memory, spec, workload)
+        spec = replace(spec, scaling=scaling)
+        warnings += notes
     result = run_cluster(spec, workload, seed)
-    refused = len(workload) - int(result.completed.sum())
-    if refused:
-        limit = _limit(decode.engine, spec)
-        warnings += (f"{refused} request(s) longer than {limit} were refused",)
-    if deployment.idle_fields:
-        names = ", ".join(deployment.idle_fields)
-        warnings += (f"without prefill_replicas there is no use for {names}",)
+    warnings += _refusals(result, _limit(decode.engine, spec))
     return Simulation(
         deployment=deployment, decode=decode, prefill=prefill, result=result, warnings=warnings
     )
@@ -156,6 +165,21 @@ def located_in_prefill(look_up: Callable[[Deployment], T], pool: Deployment) -> 
             where = f"prefill pool: {where}" if where else "prefill pool"
         error = UserError(error.message, where=where + (rest and f":{rest}"), hint=error.hint)
         raise error from None
+
+
+def _refusals(result: RunResult, limit: str) -> tuple[str, ...]:
+    """Returns a sentence for each reason why requests were not served."""
+    words = {
+        Refusal.TOO_LONG: f"longer than {limit} were refused",
+        Refusal.QUEUE_DEPTH: "were shed: all replicas had as many requests as they may",
+        Refusal.KV_USE: "were shed: all replicas held as many KV blocks as they may",
+        Refusal.ROUTER_QUEUE: "were shed: as many as may wait at a router did",
+        Refusal.DEADLINE: "were shed: their first tokens would have missed the deadline",
+        Refusal.FAILED: "were lost: their replica or router failed",
+        Refusal.TIMED_OUT: "were lost: their clients waited too long for a first token",
+    }
+    counts = {reason: int((result.refusal == reason).sum()) for reason in words}
+    return tuple(f"{n} request(s) {words[reason]}" for reason, n in counts.items() if n)
 
 
 def resolve_for(
@@ -290,13 +314,50 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
         max_model_len=args.max_model_len,
         max_prompt_tokens=_longest_prompt(limits),
         replicas=pool.replicas,
-        router=pool.router,
+        routing=router_options(pool),
         frontend_s=engine.backend.frontend_s,
         frontend=_frontend(engine),
         ranks=args.data_parallel_size,
         balancer=args.load_balance_method or rules.load_balance_method,
         lockstep=lockstep,
+        tiers=_tiers(pool, engine, memory, limits, is_lockstep=lockstep is not None),
     )
+
+
+def _tiers(
+    deployment: Deployment,
+    engine: ResolvedEngine,
+    memory: MemoryPlan,
+    limits: EngineLimits,
+    *,
+    is_lockstep: bool,
+) -> KvTiers | None:
+    """Returns the tiers below GPU memory; UserError where they go with something not modelled."""
+    tiers = kv_tiers(deployment, engine, memory.kv_bytes_per_token * engine.block_size)
+    if tiers is None:
+        return None
+    problems = {
+        "enable_prefix_caching": not limits.enable_prefix_caching,
+        "num_speculative_tokens": limits.drafting is not None,
+        "data_parallel_size": is_lockstep,
+        "scheduling_policy": limits.scheduling_policy == "priority",
+        "backend": limits.scheduler not in ("vllm", "sglang"),
+    }
+    for where, is_problem in problems.items():
+        if is_problem:
+            raise UserError(
+                f"KV tiers below GPU memory are not modelled with this `{where}`",
+                where=f"kv_{tiers.tiers[0].name}_gib",
+                hint="they need prefix caching, vllm or sglang, requests in order of arrival, no "
+                "speculation, and ranks that do not step together",
+            )
+    return tiers
+
+
+def router_options(deployment: Deployment) -> RouterOptions:
+    """Returns the part of a deployment that is about routing."""
+    names = [field.name for field in fields(RouterOptions)]
+    return RouterOptions(**{name: getattr(deployment, name) for name in names})
 
 
 def _longest_prompt(limits: EngineLimits) -> int | None:

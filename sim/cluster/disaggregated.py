@@ -2,12 +2,14 @@
 
 The life of a request, from hand to hand::
 
-    _route ── short prompt ──────────────> a decode replica computes all of it
+    _route ── short prompt ────────> send: a decode replica computes all of it
        │
-       ├─ KV leaves when the prompt is complete:  _prefill > _on_prefilled > _expect > _on_reserved
-       └─ KV leaves while it is being computed:   _expect > _on_reserved > _prefill > _on_prefilled
-                                                                                │
-    decode replica <── _on_arrived <── all parts have come <── _send <──────────┘
+       ├─ KV leaves when the prompt is complete:
+       │      _send_to_prefill > _on_prefilled > send > _on_reserved ─┐
+       └─ KV leaves while it is being computed:                       │
+              send > _on_reserved > _send_to_prefill > _on_prefilled ─┤
+                                                                      │
+    decode replica <── _on_arrived <── all parts have come <── _send ─┘
 
 Prefill replicas keep a request's blocks until its KV has come; decode replicas take blocks for
 all of a prompt before any of it is sent (:mod:`dynosim.sim.engine.staging`).
@@ -17,28 +19,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from functools import partial
 
 from dynosim.hardware_models.kv_transfer import KvTransfer
+from dynosim.sim.cluster.dispatcher import Dispatcher
 from dynosim.sim.cluster.fabric import Fabric, Link
 from dynosim.sim.cluster.frontend import LiveFrontend
+from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.cluster.together import Together
 from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrefillPool:
-    """The replicas that compute prompts of ``local_below_tokens`` or more, and their router."""
+    """The replicas that compute prompts of ``local_below_tokens`` or more, and their routers."""
 
-    engines: Items[Replica]
-    router: Router
+    pool: Pool
     requests: Requests
     transfer: KvTransfer
     local_below_tokens: int = 0
@@ -61,88 +63,131 @@ class Journey:
     prefilled_s: float = math.nan
 
 
+@dataclass(frozen=True)
+class PrefillFloor:
+    """What is around the prefill pool's routers: all as at the other pool, but for the replicas."""
+
+    run: Together
+    send: Callable[[int, int, float], None]
+
+    def now_s(self) -> float:
+        """Returns the time."""
+        return self.run.now_s()
+
+    def call_at(self, time_s: float, then: Callable[[], None]) -> None:
+        """Calls ``then`` at a time."""
+        self.run.call_at(time_s, then)
+
+    def turn_away(self, request: int, reason: Refusal) -> None:
+        """Tells a client that its request was shed."""
+        self.run.turn_away(request, reason)
+
+
 class Disaggregated(Together):
     """One run over two pools; the plain arguments are those of the decode pool.
+
+    Each pool has routers; admission is up to those of the pool that a request goes to first.
 
     ``out`` and ``into`` are what each prefill replica sends over, and each decode replica receives.
     """
 
     def __init__(
         self,
-        engines: Items[Replica],
-        router: Router,
+        pool: Pool,
         requests: Requests,
         recorder: Recorder,
         frontend: LiveFrontend,
-        pool: PrefillPool,
+        prefill: PrefillPool,
     ) -> None:
-        super().__init__(engines, router, requests, recorder, frontend)
-        transfer = pool.transfer
-        self.out = [Link(f"prefill {i}", transfer.egress_bytes_s) for i in range(len(pool.engines))]
-        self.into = [Link(f"decode {i}", transfer.ingress_bytes_s) for i in range(len(engines))]
-        self._pool = pool
+        super().__init__(pool, requests, recorder, frontend)
+        transfer, replicas = prefill.transfer, prefill.pool.replicas
+        self.out = [Link(f"prefill {i}", transfer.egress_bytes_s) for i in range(len(replicas))]
+        self.into = [
+            Link(f"decode {i}", transfer.ingress_bytes_s) for i in range(len(pool.replicas))
+        ]
+        self._prefill_requests = prefill.requests
+        self._local_below_tokens = prefill.local_below_tokens
         self._transfer = transfer
         self._fabric = Fabric(self._env)
         self._journeys: dict[int, Journey] = {}
+        self._prefill_routers = Dispatcher(
+            prefill.pool, prefill.requests, PrefillFloor(self, self._send_to_prefill)
+        )
+        is_live = prefill.pool.routing.may_wait
+        on_run_end = self._prefill_routers.serve_waiting if is_live else None
         self._prefill_workers = [
-            self._prefill_worker(number, engine) for number, engine in enumerate(pool.engines)
+            self._prefill_worker(number, replica, on_run_end)
+            for number, replica in enumerate(replicas)
         ]
-        for engine in engines:
-            engine.expect_kv(self._on_reserved)
+        for replica in pool.replicas:
+            replica.expect_kv(self._on_reserved)
 
-    def _prefill_worker(self, number: int, engine: Replica) -> Worker:
+    def _prefill_worker(
+        self, number: int, replica: Replica, on_run_end: Callable[[], None] | None
+    ) -> Worker:
         def on_step(end_s: float) -> None:
             if self._transfer.overlap != "none":
                 self._on_step(number, end_s)
 
-        return Worker(self._env, engine, self._on_prefilled, self._horizon, on_step)
-
-    def _horizon(self) -> float:
-        """Returns that anything may concern an engine at any time."""
-        return -math.inf
+        return Worker(self._env, replica, self._on_prefilled, on_step, on_run_end)
 
     # --- from hand to hand --------------------------------------------------------------------
 
     def _route(self, index: int) -> None:
         prompt_tokens = int(self._recorder.workload.input_tokens[index])
-        if prompt_tokens < self._pool.local_below_tokens:
+        if prompt_tokens < self._local_below_tokens:
             super()._route(index)
             return
-        self._journeys[index] = journey = Journey()
+        self._journeys[index] = Journey()
+        # The routers of the pool where a request goes first may let it wait, or shed it.
+        sent_s = self._recorder.sent_s[index]
         if self._transfer.overlap == "none":
-            self._prefill(index, journey)
+            self._prefill_routers.arrive(index, sent_s)
         else:
-            self._expect(index, journey)
+            self._dispatcher.arrive(index, sent_s, computed_elsewhere=True)
 
-    def _prefill(self, index: int, journey: Journey) -> None:
-        """Sends the prompt to a prefill replica."""
-        chosen = self._pool.router.choose(index, self._prefill_workers)
-        journey.prefill = self._recorder.prefill_replica[index] = chosen
-        self._prefill_workers[chosen].submit(self._pool.requests.prompt(index))
+    def _send_to_prefill(self, request: int, replica: int, waited_s: float) -> None:
+        """Queues a prompt at a prefill replica."""
+        journey = self._journeys[request]
+        if journey.decode < 0:
+            self._recorder.leave_router(request, waited_s)
+        journey.prefill = self._recorder.prefill_replica[request] = replica
+        self._prefill_workers[replica].submit(self._prefill_requests.prompt(request))
 
     def _on_prefilled(self, prompt: Sequence, time_s: float) -> None:
         """Takes over a prompt that is complete, its first token sampled."""
+        self._prefill_routers.finished(prompt)
         journey = self._journeys[prompt.index]
         journey.prompt = prompt
         journey.prefilled_s = time_s
         if journey.seq is None:
-            self._expect(prompt.index, journey)
+            self._dispatcher.pass_on(prompt.index, computed_elsewhere=True)
         else:
             self._send(prompt.index, journey, prompt.target, is_last=True)
 
-    def _expect(self, index: int, journey: Journey) -> None:
-        """Has a decode replica take blocks for a prompt."""
-        chosen = self._router.choose(index, self._workers)
-        journey.decode = self._recorder.replica[index] = chosen
-        journey.seq = self._requests.sequence(index)
-        self._workers[chosen].expect(journey.seq)
+    def send(self, request: int, replica: int, waited_s: float) -> None:
+        """Has a decode replica take blocks for a prompt, or compute a short one."""
+        journey = self._journeys.get(request)
+        if journey is None:
+            super().send(request, replica, waited_s)
+            return
+        if journey.prefill < 0:
+            self._recorder.leave_router(request, waited_s)
+        journey.decode = self._recorder.replica[request] = replica
+        journey.seq = self._requests.sequence(request)
+        self._workers[replica].expect(journey.seq)
+
+    def turn_away(self, request: int, reason: Refusal) -> None:
+        """Notes a request that was shed before it went anywhere."""
+        self._journeys.pop(request, None)
+        super().turn_away(request, reason)
 
     def _on_reserved(self, seq: Sequence, time_s: float) -> None:
         """Has KV sent to a decode replica that has the blocks, or what is to be sent computed."""
         journey = self._journeys[seq.index]
         journey.sent_tokens = seq.computed
         if journey.prompt is None:
-            self._prefill(seq.index, journey)
+            self._prefill_routers.pass_on(seq.index)
         else:
             self._send(seq.index, journey, journey.prompt.target, is_last=True)
 
@@ -159,6 +204,8 @@ class Disaggregated(Together):
         seq.preemptions += prompt.preemptions
         self._prefill_workers[journey.prefill].free(prompt)
         with_token = self._transfer.first_token == "handed_over"
+        if with_token:
+            self._dispatcher.prefilled(seq)
         self._workers[journey.decode].load(seq, with_token=with_token)
 
     # --- what is sent -------------------------------------------------------------------------

@@ -35,7 +35,8 @@ class Engine:
     A *run* is a number of decode-only steps whose durations form an arithmetic sequence, or a
     number of steps with equal chunks of one prompt, or one step with any chunks. Between ``begin``
     and ``end`` a run may be cut short at a step boundary when ``is_interruptible``: an arrival
-    could enter then. Requests are handed over to ``enqueue``.
+    could enter then. Requests are handed over to ``enqueue``. ``on_prefilled``, if set, is called
+    with every request that gets its first token, at the end of the step that computed it.
 
     With asynchronous scheduling a batch is formed when the step before it begins. Only arrivals and
     ends could make it another one until that step ends, so here it is formed then, but they are
@@ -43,6 +44,9 @@ class Engine:
     """
 
     __slots__ = (
+        "_attention_s",
+        "_blocked",
+        "_chunk_attention_s",
         "_chunk_dts_s",
         "_ended",
         "_is_ahead",
@@ -61,6 +65,7 @@ class Engine:
         "is_interruptible",
         "kv",
         "log",
+        "on_prefilled",
         "staging",
         "waiting",
     )
@@ -75,6 +80,7 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
+        self.on_prefilled: Callable[[Sequence], object] | None = None
         self.staging: Staging | None = None
         self._timer = timer
         self._limits = limits
@@ -85,6 +91,9 @@ class Engine:
         self._run_first = 0
         self._run_steps = 0
         self._chunk_dts_s: list[float] = []
+        self._chunk_attention_s: list[float] = []
+        self._attention_s = 0.0
+        self._blocked = 0
         self._is_async = limits.async_scheduling
         # Whether the next batch counts as formed already.
         self._is_ahead = False
@@ -140,6 +149,13 @@ class Engine:
         return list(self._scheduler.running.values())
 
     @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived and hold nothing yet, seen by the scheduler or not."""
+        queues = [self.waiting] if self.staging is None else [self.waiting, self.staging.expected]
+        unseen = [queue for queue, _ in self._unseen if any(queue is other for other in queues)]
+        return sum([len(queue) for queue in queues], start=len(unseen))
+
+    @property
     def num_decode(self) -> int:
         """Sequences that decode."""
         return self._scheduler.decoding.size
@@ -190,6 +206,7 @@ class Engine:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
         is_single = scheduler.schedule(now_s)
+        self._blocked = len(scheduler.waiting)
         if self._is_async:
             is_single = self._look_up(now_s, is_single)
         if self.staging is not None:
@@ -227,6 +244,7 @@ class Engine:
                 return is_single
             self._is_ahead = False
             is_single = scheduler.schedule(now_s)
+            self._blocked = len(scheduler.waiting)
 
     def _anyone_waits(self) -> bool:
         return bool(self.waiting) or self.staging is not None
@@ -246,6 +264,7 @@ class Engine:
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
+        self._attention_s = attention_s
         self._run_growth_s = 0.0
         self._run_first = num_logits - num_decode
         self._run_steps = 1
@@ -266,10 +285,12 @@ class Engine:
         ((seq, chunk),) = self._scheduler.chunks
         computed = seq.computed
         self._chunk_dts_s = dts_s = [self._run_dt_s]
+        self._chunk_attention_s = attention = [self._attention_s]
         for _ in range(repeats):
             computed += chunk
             context_tokens += num_decode
             attention_s = timer.prefill_attention_s(chunk, computed)
+            attention.append(attention_s)
             dts_s.append(
                 timer.step_s(new_tokens, num_decode, attention_s, num_decode, context_tokens)
             )
@@ -293,6 +314,9 @@ class Engine:
             if size * (steps // decoding.block_size + 1) > free:
                 # It may get tight. The coming step's blocks are already taken.
                 steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
+            if self.kv.watcher is not None:
+                # Who watches is to be told of evictions when they happen: as a run begins.
+                steps = self.kv.steps_without_eviction(decoding, steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_first = 0
@@ -330,6 +354,16 @@ class Engine:
         """Returns the first step's seconds, growth per step and steps of the run in progress."""
         return self._run_dt_s, self._run_growth_s, self._run_steps
 
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        return self._run_steps
+
+    @property
+    def step_end_s(self) -> float:
+        """When the step ends, or ended, that is the only one of its run."""
+        return self._run_start_s + self._run_dt_s
+
     def has_prompt(self) -> bool:
         """Whether a prompt could run in the next step; for schedulers that hold them back."""
         return cast("HoldsPrompts", self._scheduler).has_prompt()
@@ -353,6 +387,30 @@ class Engine:
 
         It is the first step boundary at or after ``time_s``, asynchronously the one after that.
         """
+        # Whoever expects KV takes blocks at the first boundary even so.
+        later = self._is_async and self.staging is None
+        self._run_steps = min(self._steps_until(time_s) + later, self._run_steps)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def cut(self, time_s: float) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        self._run_steps = self._steps_until(time_s)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def used_blocks_at(self, time_s: float) -> int:
+        """Returns the KV blocks held in the step in progress at a time within the run."""
+        used = self.kv.used_blocks
+        steps = self._run_steps
+        if steps > 1 and not self._scheduler.chunks:
+            decoding = self._scheduler.decoding
+            steps = self._steps_until(time_s)
+            used += decoding.blocks_needed(steps) - decoding.blocks_for_step()
+        return used
+
+    def _steps_until(self, time_s: float) -> int:
+        """Returns the run's steps up to its first boundary at or after ``time_s``."""
         elapsed = time_s - self._run_start_s
         growth = self._run_growth_s
         linear = self._run_dt_s - 0.5 * growth
@@ -366,11 +424,7 @@ class Engine:
             steps -= 1
         while self._time_after(steps) < time_s:
             steps += 1
-        # Whoever expects KV takes blocks at the first boundary even so.
-        steps += self._is_async and self.staging is None
-        self._run_steps = min(steps, self._run_steps)
-        self.is_interruptible = False
-        return self._time_after(self._run_steps)
+        return min(steps, self._run_steps)
 
     # --- a run ends ---------------------------------------------------------------------------
 
@@ -385,11 +439,16 @@ class Engine:
         decoding = scheduler.decoding
         kv = self.kv
         start_s, count = self._run_start_s, steps
+        context = decoding.context_tokens
+        prefill_tokens = 0
+        for _, chunk in scheduler.chunks:
+            prefill_tokens += chunk
         if steps > 1:
             if scheduler.chunks:
                 free = kv.free_blocks
                 scheduler.repeat_chunk(steps - 1)
                 start_s, count = self._log_chunks_before_last(free - kv.free_blocks), 1
+                context += (steps - 1) * decoding.width
             else:
                 kv.take_steps(decoding, steps)
         self.log.run(
@@ -402,6 +461,11 @@ class Engine:
             kv.num_blocks - kv.free_blocks,
             len(scheduler.running),
             len(scheduler.waiting),
+            prefill_tokens,
+            self._blocked,
+            scheduler.held_by,
+            context,
+            self._attention_s if prefill_tokens else 0.0,
         )
         if scheduler.decodes_pause:
             self.log.pause()
@@ -427,13 +491,21 @@ class Engine:
         scheduler = self._scheduler
         size = scheduler.decoding.size
         running, waiting = len(scheduler.running), len(scheduler.waiting)
+        blocked, held_by = self._blocked, scheduler.held_by
+        ((_, chunks),) = scheduler.chunks
+        width, context = scheduler.decoding.width, scheduler.decoding.context_tokens
+        chunk = chunks // len(self._chunk_dts_s)
         start_s = self._run_start_s
         *before, self._run_dt_s = self._chunk_dts_s
+        *attention, self._attention_s = self._chunk_attention_s
         # The blocks held grow evenly, but for where decodes come to the end of one.
         last_used = self.kv.num_blocks - self.kv.free_blocks
-        for left, dt_s in zip(range(len(before), 0, -1), before, strict=True):
+        lefts = range(len(before), 0, -1)
+        for left, dt_s, attention_s in zip(lefts, before, attention, strict=True):
             used = last_used - blocks * left // len(before)
-            self.log.run(start_s, dt_s, 0.0, 1, size, 0, used, running, waiting)
+            state = (used, running, waiting, chunk, blocked, held_by, context, attention_s)
+            self.log.run(start_s, dt_s, 0.0, 1, size, 0, *state)
+            context += width
             start_s += dt_s
         return start_s
 
@@ -448,8 +520,34 @@ class Engine:
             scheduler.prefilling.remove(seq)
             seq.emitted += 1
             seq.first_step = step
+            if self.on_prefilled is not None and seq.emitted == 1:
+                self.on_prefilled(seq)
             if seq.emitted == seq.output_tokens:
                 finished = [*finished, seq]
             else:
                 scheduler.decoding.join(seq)
         return finished
+
+    # --- what comes to nothing ----------------------------------------------------------------
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go, between two runs, of a request that nobody wants any more.
+
+        Returns whether it was here; the tokens that it has had count no longer.
+        """
+        for place, (_, unseen) in enumerate(self._unseen):
+            if unseen is seq:
+                del self._unseen[place]
+                return True
+        is_here = self._scheduler.abort(seq)
+        if is_here:
+            self.log.void(seq.index)
+        return is_here
+
+    def void(self, seq: Sequence) -> None:
+        """Makes the tokens of a request that the last run finished count no longer."""
+        if seq in self._ended:
+            # Nobody has seen it end so far.
+            self._ended.remove(seq)
+            self._scheduler.settle([seq])
+        self.log.void(seq.index)

@@ -65,6 +65,7 @@ class SpeculativeEngine(Engine):
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
+        self._attention_s = attention_s
         self._run_growth_s = 0.0
         self._run_first = num_logits - num_decode * self._query_tokens
         self._run_steps = 1
@@ -77,6 +78,8 @@ class SpeculativeEngine(Engine):
         if steps > 1:
             # The coming step's blocks are already taken.
             steps = decoding.steps_within(self.kv.free_blocks + decoding.blocks_for_step(), steps)
+            if self.kv.watcher is not None:
+                steps = self.kv.steps_without_eviction(decoding, steps)
         timer = cast("SpeculativeTimer", self._timer)
         self._steps_s = timer.decode_steps_s(decoding.width, decoding.contexts(steps))
         self._ends_s = self._run_start_s + np.cumsum(self._steps_s)
@@ -88,10 +91,16 @@ class SpeculativeEngine(Engine):
         return float(self._ends_s[-1])
 
     def boundary_after(self, time_s: float) -> float:
-        steps = int(np.searchsorted(self._ends_s[: self._run_steps], time_s)) + 1
-        self._run_steps = min(steps, self._run_steps)
+        self._run_steps = self._steps_until(time_s)
         self.is_interruptible = False
         return float(self._ends_s[self._run_steps - 1])
+
+    def cut(self, time_s: float) -> float:
+        return self.boundary_after(time_s)
+
+    def _steps_until(self, time_s: float) -> int:
+        steps = int(np.searchsorted(self._ends_s[: self._run_steps], time_s)) + 1
+        return min(steps, self._run_steps)
 
     def end(self) -> list[Sequence]:
         if self._run_steps > 1:
@@ -112,6 +121,9 @@ class SpeculativeEngine(Engine):
             decoding.size,
             len(self._scheduler.running),
             len(self._scheduler.waiting),
+            decoding.contexts(steps - 1),
+            self._blocked,
+            self._scheduler.held_by,
         )
         decoding.advance(steps - 1)
         self._run_start_s = float(starts_s[-1])

@@ -184,7 +184,7 @@ def test_a_run_is_explained_from_its_folder(run: SearchResult) -> None:
 
 def test_the_command_explains_a_run_and_a_trial(run: SearchResult) -> None:
     def printed(*flags: str) -> str:
-        command = [sys.executable, "-m", "dynosim", "explain", str(run.output_dir), *flags]
+        command = [sys.executable, "-m", "dynosim", "inspect", str(run.output_dir), *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == (2 if "--bad" in flags else 0), done.stderr
         return done.stdout

@@ -17,6 +17,7 @@ from dynosim.hardware_models.timing.data_parallel import slowest
 from dynosim.sim.cluster.balancers.base import Balancer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.pool import make_balancer
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.results import RunResult
@@ -92,7 +93,7 @@ def test_leap_equals_step(
         balancer=balancer,
         # In a closed loop, replicas in lock step feed each other at the same instant.
         replicas=replicas if load.max_concurrency is None else 1,
-        router=router,
+        routing=RouterOptions(router=router),
     )
     both(spec, load, seed=7)
 

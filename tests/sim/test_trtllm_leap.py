@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.workload.columns import Workload
 from test_leap import TIMERS, both
@@ -76,7 +77,7 @@ def test_leap_equals_step(
         max_model_len=10_000,
         # See tests/sim/test_leap.py on closed loops.
         replicas=replicas if load.max_concurrency is None else 1,
-        router=router,
+        routing=RouterOptions(router=router),
     )
     both(spec, load, seed=7)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from dynosim.sim.engine.cache_watcher import CacheWatcher
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
@@ -25,6 +26,7 @@ class BlockPool(Protocol):
 
     num_blocks: int
     free_blocks: int
+    watcher: CacheWatcher | None
 
     @property
     def used_blocks(self) -> int:
@@ -33,6 +35,14 @@ class BlockPool(Protocol):
 
     def take_steps(self, decoding: DecodeSet, num_steps: int, /) -> None:
         """Takes the blocks of a run of decode steps but its first; they must be free."""
+        ...
+
+    def steps_without_eviction(self, decoding: DecodeSet, num_steps: int, /) -> int:
+        """Returns how many of the coming decode steps, at least one, evict nothing for certain."""
+        ...
+
+    def flush(self) -> None:
+        """Forgets all that no request holds."""
         ...
 
     def check(self) -> None:
@@ -48,13 +58,15 @@ class Scheduler(Protocol):
     the chunks alone, and for decodes nothing is taken. ``prefilling`` are the running sequences
     that are not decoding. ``may_overtake`` says whether a request that arrives while others wait
     might enter before them; where it may not, a queue that cannot move hides arrivals. A run has
-    at most ``most_steps``: whoever is held back until then is looked at again.
+    at most ``most_steps``: whoever is held back until then is looked at again. ``held_by`` says
+    what kept the next waiting request out (:mod:`~dynosim.sim.engine.holds`).
     """
 
     running: dict[int, Sequence]
     prefilling: list[Sequence]
     decoding: DecodeSet
     chunks: list[tuple[Sequence, int]]
+    held_by: int
     may_overtake: bool
     decodes_pause: bool
     most_steps: int
@@ -93,6 +105,13 @@ class Scheduler(Protocol):
         """Lets go of the sequences that the last step gave their last tokens, in running order.
 
         With asynchronous scheduling, ``schedule`` has formed the next batch by then.
+        """
+        ...
+
+    def abort(self, seq: Sequence, /) -> bool:
+        """Lets go, between two steps, of a sequence that nobody wants any more.
+
+        Returns whether it was here. What it computed stays cached.
         """
         ...
 

@@ -23,6 +23,7 @@ from collections import deque
 from typing import NamedTuple
 
 from dynosim.sim.engine.batch_wait import BatchWait
+from dynosim.sim.engine.holds import BLOCKS, PREFIX, SLOTS, TOKENS
 from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
@@ -31,6 +32,7 @@ from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain
+from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 
@@ -67,6 +69,7 @@ class TrtllmScheduler(StepByStep):
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "held_steps",
         "kv",
         "loaded",
@@ -88,6 +91,7 @@ class TrtllmScheduler(StepByStep):
         self.waiting: deque[Sequence] = deque()
         self.loaded: deque[Sequence] = deque()
         self.may_overtake = False
+        self.held_by = BLOCKS
         self.most_steps = UNBOUNDED_STEPS
         self.held_steps = 0
         self.num_preemptions = 0
@@ -138,8 +142,10 @@ class TrtllmScheduler(StepByStep):
             return paused
         if self.prefilling:
             budget = self._continue_prompts(budget)
-        if self.waiting and not paused:
-            self._admit(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not paused:
+                self._admit(budget, now_s)
         if self._is_async and computed:
             self._store_prompts(computed)
             return paused or bool(self.waiting)
@@ -225,8 +231,13 @@ class TrtllmScheduler(StepByStep):
                 claimed += blocks
                 position += 1
             else:
+                self.held_by = TOKENS
                 return
         self.may_overtake = 0 < position == len(waiting)
+        if not budget or claimed:
+            self.held_by = TOKENS
+        else:
+            self.held_by = PREFIX if self.may_overtake else SLOTS
 
     def _num_cached(self, seq: Sequence) -> int:
         """Returns how many leading units of the request are cached."""
@@ -365,6 +376,18 @@ class TrtllmScheduler(StepByStep):
             for order in sorted(self.running, reverse=True)
             if not self.running[order].has_ended
         )
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        self.free(seq)
+        return True
 
     def _pause(self, seq: Sequence) -> None:
         """Takes all blocks from a running request and puts it back in its old place."""

@@ -21,6 +21,7 @@ from collections import deque
 from itertools import filterfalse, islice
 from operator import attrgetter
 
+from dynosim.sim.engine.holds import BLOCKS, SLOTS, TOKENS
 from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
@@ -29,7 +30,7 @@ from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain, num_units
-from dynosim.sim.engine.waiting_queue import PriorityQueue
+from dynosim.sim.engine.waiting_queue import PriorityQueue, drop
 
 POLICIES = ("fcfs", "priority")
 
@@ -58,6 +59,7 @@ class VllmScheduler:
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
         "loaded",
         "may_overtake",
@@ -74,6 +76,7 @@ class VllmScheduler:
         self.prefilling: list[Sequence] = []
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
+        self.held_by = BLOCKS
         self.decodes_pause = False
         self.num_preemptions = 0
         self._limits = limits
@@ -113,8 +116,10 @@ class VllmScheduler:
             kv.take(blocks)
         if self.loaded and not preempted:
             budget = self._enter_loaded(budget, now_s)
-        if self.waiting and not preempted:
-            self._admit(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not preempted:
+                self._admit(budget, now_s)
         if preempted and not self.chunks and not decoding.size and not self._is_async:
             # The first sequence preempted itself. A step of nobody takes no time.
             return self.schedule(now_s)
@@ -305,6 +310,7 @@ class VllmScheduler:
                 chunk = self._longest_chunk
             if chunk > budget:
                 if not limits.enable_chunked_prefill:
+                    self.held_by = TOKENS
                     return
                 chunk = budget
             blocks = -(-(cached + chunk) // self._block_size)
@@ -322,6 +328,7 @@ class VllmScheduler:
             self._name_units(seq, chunk)
             self.chunks.append((seq, chunk))
             budget -= chunk
+        self.held_by = TOKENS if budget <= 0 else SLOTS
 
     def _lacking(self, seq: Sequence, blocks: int) -> int:
         """Returns the blocks that must be free beyond the ``blocks`` of a first chunk."""
@@ -397,6 +404,18 @@ class VllmScheduler:
                 del self.running[seq.order]
                 self._let_go(seq, seq.computed)
             self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        self._free(seq, seq.computed)
+        return True
 
     def _let_go(self, seq: Sequence, computed: int) -> None:
         """Frees the blocks of an ended sequence, unless it keeps them."""
