@@ -57,7 +57,7 @@ def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
         return canonical(alone, workload)
 
     def key(deployment: Deployment) -> Hashable:
-        if deployment.prefill_replicas:
+        if deployment.prefill_replicas or deployment.is_scaled:
             return deployment
         is_alone = deployment.replicas == 1 and deployment.admits_all
         routing = () if is_alone else routing_of(deployment)
@@ -71,9 +71,9 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
 
     Under ``workload`` it gives exactly the metrics that ``deployment`` gives. One that names
     something unknown is its own canonical form, and so is one with a prefill pool: what is left
-    out there may mean another default on each pool's GPU.
+    out there may mean another default on each pool's GPU. So is one whose replicas come and go.
     """
-    if deployment.prefill_replicas:
+    if deployment.prefill_replicas or deployment.is_scaled:
         return deployment
     try:
         engine, _ = resolve_for(one_replica(deployment), workload)
@@ -117,4 +117,5 @@ def _idle(deployment: Deployment, engine: ResolvedEngine) -> list[str]:
         idle += _SPECULATION
     if deployment.replicas == 1 and deployment.admits_all:
         idle += _ROUTING
+    idle += deployment.idle_scaling_fields
     return idle
