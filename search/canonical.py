@@ -30,22 +30,27 @@ _RANKS_ONLY = ("load_balance_method", "all2all_backend")
 """Fields that mean nothing to an engine of one data-parallel rank."""
 
 
+_AROUND_ENGINES = {
+    name: getattr(Deployment, name)
+    for name in Deployment.__dataclass_fields__
+    if name not in EngineArgs.__dataclass_fields__
+}
+"""Replicas, router, prefill pool and transfers, as they are where there is one engine."""
+
 _ROUTING = tuple(RouterOptions.__dataclass_fields__)
 """Fields that mean nothing to one replica that takes every request."""
-
-_ROUTED_ALIKE = {name: getattr(Deployment, name) for name in _ROUTING}
 
 routing_of: Callable[[Deployment], tuple[Any, ...]] = attrgetter(*_ROUTING)
 """Returns the values of a deployment's routing fields."""
 
 
 def one_replica(deployment: Deployment) -> Deployment:
-    """Returns a deployment of one replica; what is asked of engines is asked once for all counts.
+    """Returns one replica of the pool that decodes, or of all there is; engines are asked once.
 
     As ``dataclasses.replace``, at a tenth of its time: spaces have hundreds of thousands of them.
     """
     alone = copy(deployment)
-    vars(alone).update(_ROUTED_ALIKE, replicas=1)
+    vars(alone).update(_AROUND_ENGINES)
     return alone
 
 
@@ -70,8 +75,8 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
     """Returns a deployment with names and defaults spelled out, and without what has no effect.
 
     Under ``workload`` it gives exactly the metrics that ``deployment`` gives. One that names
-    something unknown is its own canonical form, and so is one with a prefill pool: what is left
-    out there may mean another default on each pool's GPU. So is one whose replicas come and go.
+    something unknown is its own canonical form; so is one of two pools, whose second takes over
+    what is left open in the first, and fills it in for itself; and one whose replicas come and go.
     """
     if deployment.prefill_replicas or deployment.is_scaled:
         return deployment
@@ -86,6 +91,7 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
         filled["model"] = deployment.model  # A file: its name may be another's, too.
     if Path(deployment.gpu).suffix:
         filled["gpu"] = deployment.gpu
+    filled |= {name: getattr(Deployment, name) for name in deployment.idle_fields}
     filled["max_model_len"] = _longest(deployment, engine)
     filled["scheduling_policy"] = args.scheduling_policy or _policies(engine)[0]
     for name in _idle(deployment, engine):

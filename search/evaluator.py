@@ -34,8 +34,12 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
 
 def _energy(simulation: Simulation, metrics: Metrics) -> Metrics:
     """Returns the boards' mean draw, and joules per output token; NaN where nothing came out."""
-    num_gpus = float(simulation.deployment.num_gpus)
-    watts = mean_watts(simulation.engine.gpu, num_gpus, metrics["busy_share"])
+    prefill, prefill_gpus = simulation.prefill, simulation.deployment.num_prefill_gpus
+    own_gpus = float(simulation.deployment.num_gpus - prefill_gpus)
+    watts = mean_watts(simulation.engine.gpu, own_gpus, metrics["busy_share"])
+    if prefill is not None:
+        busy_share = metrics["prefill_busy_share"]
+        watts += mean_watts(prefill.engine.gpu, float(prefill_gpus), busy_share)
     output_tok_s = metrics["output_throughput"]
     joules = watts / output_tok_s if output_tok_s > 0 else float("nan")
     return {"mean_watts": watts, "joules_per_output_token": joules}

@@ -44,8 +44,7 @@ def _refused(deployment: Deployment, refusal: Screen) -> Outcome | None:
     if (outcome := _routing_refusal(routing_of(deployment), prefill_router)) is not None:
         return outcome
     # One replica's memory is every replica's, whatever the router.
-    decode = one_replica(deployment if pool is None else deployment.decode_pool)
-    if (outcome := refusal(decode)) is not None or pool is None:
+    if (outcome := refusal(one_replica(deployment))) is not None or pool is None:
         return outcome
     if (outcome := refusal(one_replica(pool))) is not None:
         return replace(outcome, detail=f"prefill pool: {outcome.detail}")

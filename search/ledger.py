@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.dimension import Dimension
@@ -23,6 +23,9 @@ from dynosim.search.quiet_optuna import quiet_optuna
 from dynosim.search.trial import Trial
 from dynosim.sim.deployment import Deployment
 
+if TYPE_CHECKING:
+    from dynosim.search.shared_study import SharedStudy
+
 STUDY_NAME = "dynosim"
 
 
@@ -31,6 +34,8 @@ class Ledger:
 
     Exactly one process may have a ledger open (:class:`dynosim.search.run_folder.RunFolder`
     sees to that). ``identity`` is the digest of the space: a journal of another one is refused.
+    With a ``storage`` other than ``journal`` the trials are in that database too
+    (:mod:`dynosim.search.shared_study`), and what others have put there is in the journal.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class Ledger:
         dimensions: Iterable[Dimension],
         objectives: tuple[Objective, ...],
         identity: str,
+        storage: str = "journal",
     ) -> None:
         import optuna
         from optuna.distributions import CategoricalDistribution
@@ -61,6 +67,35 @@ class Ledger:
             self._claim(path, identity)
             self._study.set_metric_names([o.metric for o in objectives])
         self.outcomes = dict(map(_read, self._study.get_trials(deepcopy=False)))
+        self._shared: SharedStudy | None = None
+        if storage != "journal":
+            self._shared = self._share(storage, identity)
+
+    def _share(self, storage: str, identity: str) -> SharedStudy:
+        """Returns the study in the database, after both have all trials of either."""
+        from dynosim.search.shared_study import SharedStudy
+
+        directions = [o.direction for o in self._objectives]
+        metrics = [o.metric for o in self._objectives]
+        shared = SharedStudy(storage, identity, directions, metrics, self._progress)
+        theirs = {_read(frozen)[0]: frozen for frozen in shared.trials()}
+        ours = {_read(frozen)[0]: frozen for frozen in self._study.get_trials(deepcopy=False)}
+        for deployment, frozen in theirs.items():
+            if deployment not in ours:
+                self._study.add_trial(frozen)
+                self.outcomes[deployment] = _read(frozen)[1]
+        for deployment, frozen in ours.items():
+            if deployment not in theirs:
+                shared.add(frozen)
+        return shared
+
+    def close(self) -> None:
+        """Lets go of the database, if there is one."""
+        if self._shared is not None:
+            self._shared.close()
+
+    def _progress(self) -> str:
+        return f"{len(self.outcomes)} trials are safe: continue with --resume"
 
     def _claim(self, path: Path, identity: str) -> None:
         found = self._study.user_attrs.get("space_sha256")
@@ -75,37 +110,45 @@ class Ledger:
 
     def record(self, trial: Trial, outcome: Outcome) -> None:
         """Appends a finished trial; it is on disk when this returns. UserError where it is not."""
+        frozen = self._frozen(trial, outcome)
         try:
-            self._append(trial, outcome)
+            self._study.add_trial(frozen)
         except OSError as error:
             raise UserError(
                 f"cannot be written: {error.strerror}",
                 where=f"{self._path}, trial {trial.number}",
-                hint=f"{len(self.outcomes)} trials are safe: continue with --resume",
+                hint=self._progress(),
             ) from None
         self.outcomes[trial.deployment] = outcome
+        if self._shared is not None:
+            self._shared.add(frozen)
 
-    def _append(self, trial: Trial, outcome: Outcome) -> None:
+    def _frozen(self, trial: Trial, outcome: Outcome) -> Any:
+        """Returns a trial as Optuna has it."""
         import optuna
 
         deployment = asdict(trial.deployment)
         values = trial.values(self._objectives)
         has_values = all(math.isfinite(v) for v in values)
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                state=_state(trial, has_values),
-                values=values if has_values else None,
-                params={name: deployment[name] for name in self._choices},
-                distributions=dict(self._choices),
-                user_attrs={
-                    "number": trial.number,
-                    "reason": trial.reason,
-                    "detail": trial.detail,
-                    "deployment": deployment,
-                    "outcome": asdict(outcome),
-                },
-                constraints=dict(trial.violations),
-            )
+        # A field whose condition does not hold is at its default, which need not be a choice.
+        searched: dict[str, Any] = {
+            name: choice
+            for name, choice in self._choices.items()
+            if deployment[name] in choice.choices
+        }
+        return optuna.trial.create_trial(
+            state=_state(trial, has_values),
+            values=values if has_values else None,
+            params={name: deployment[name] for name in searched},
+            distributions=searched,
+            user_attrs={
+                "number": trial.number,
+                "reason": trial.reason,
+                "detail": trial.detail,
+                "deployment": deployment,
+                "outcome": asdict(outcome),
+            },
+            constraints=dict(trial.violations),
         )
 
 

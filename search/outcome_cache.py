@@ -36,7 +36,7 @@ class OutcomeCache:
 
     def __init__(self, folder: Path, evaluator: Evaluator, task: Task) -> None:
         self._folder, self._task = folder, task
-        self._scope = _digest(_task_key(task), data_sha256(), _code_sha256(), _maker(evaluator))
+        self._scope = _digest(_task_key(task), data_sha256(), code_sha256(), _maker(evaluator))
         self._can_write = True
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -97,6 +97,9 @@ def _deployment_key(deployment: Deployment, task: Task) -> Iterator[str]:
         return
     # Cards, calibration, kernel tables and the quality of formats may be files of the user's.
     yield f"{engine!r} {quality_of(engine.model)} {messages}"
+    yield f"{deployment.idle_fields}"
+    if deployment.prefill_pool is not None:
+        yield repr(resolve_for(deployment.prefill_pool, task.workload))
     folder = deployment.kernel_tables
     for file in sorted(p for p in Path(folder).rglob("*") if p.is_file()) if folder else ():
         yield f"{file.relative_to(folder or '')} {hashlib.sha256(file.read_bytes()).hexdigest()}"
@@ -111,7 +114,7 @@ def _maker(evaluator: Evaluator) -> str:
 
 
 @cache
-def _code_sha256() -> str:
+def code_sha256() -> str:
     """Returns the digest of dynosim's version, the code that simulates, and all plug-ins."""
     digest = hashlib.sha256(dynosim.__version__.encode())
     root = Path(dynosim.__file__).parent

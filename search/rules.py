@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.gpus import get_gpu
+from dynosim.hardware_models.gpus import Gpu, get_gpu
 from dynosim.hardware_models.llm.catalog import get_model
 from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.hardware_models.resolve import quantized
@@ -33,18 +33,27 @@ class Budget:
             detail = f"{gpus} GPUs, budget {self.max_gpus}"
             return Outcome(reason="over_gpu_budget", detail=detail)
         if self.max_usd_per_hour is not None:
-            price = get_gpu(deployment.gpu).cloud_price_usd_hour
-            usd = math.inf if price is None else price * gpus
+            usd = _sum(deployment, lambda gpu: gpu.cloud_price_usd_hour)
             if usd > self.max_usd_per_hour:
-                found = "a GPU without a price" if price is None else f"{usd:.2f} USD/h"
+                found = f"{usd:.2f} USD/h" if math.isfinite(usd) else "a GPU without a price"
                 detail = f"{found}, budget {self.max_usd_per_hour:g} USD/h"
                 return Outcome(reason="over_usd_budget", detail=detail)
         if self.max_watts is not None:
-            watts = get_gpu(deployment.gpu).tdp_w * gpus
+            watts = _sum(deployment, lambda gpu: gpu.tdp_w)
             if watts > self.max_watts:
                 detail = f"{watts:,.0f} W of GPU boards, budget {self.max_watts:,.0f} W"
                 return Outcome(reason="over_watt_budget", detail=detail)
         return None
+
+
+def _sum(deployment: Deployment, figure: Callable[[Gpu], float | None]) -> float:
+    """Returns a figure of both pools' GPUs together; infinite where one of them has none."""
+    prefill = deployment.num_prefill_gpus
+    pools = [(deployment.gpu, deployment.num_gpus - prefill)]
+    if prefill:
+        pools.append((deployment.prefill_gpu or deployment.gpu, prefill))
+    found = [(figure(get_gpu(name)), count) for name, count in pools]
+    return sum(math.inf if value is None else value * count for value, count in found)
 
 
 def rules_screen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,22 @@ from dynosim.sim.workload.columns import Workload
 
 @dataclass(frozen=True)
 class SavedRun:
-    """``screen`` says why a candidate of the run's space cannot run."""
+    """``screen`` says why a candidate of the run's space cannot run.
+
+    ``is_described`` says that the space still gives the workload that was searched under.
+    """
 
     result: SearchResult
     screen: Screen
+    manifest: Mapping[str, Any]
+    is_described: bool
 
 
-def load_run(folder: str | Path) -> SavedRun:
-    """Returns the run in a folder that ``search`` wrote, with estimates if its workload is at hand.
+def load_run(folder: str | Path, *, has_estimates: bool = True) -> SavedRun:
+    """Returns the run in a folder that ``search`` wrote.
 
-    Nothing is written. UserError where the folder holds no run.
+    With estimates of all candidates if its workload is at hand and ``has_estimates`` asks for
+    them. Nothing is written. UserError where the folder holds no run.
     """
     path = Path(folder)
     manifest, run = _json(path, "manifest.json"), _json(path, "run.json")
@@ -53,14 +60,16 @@ def load_run(folder: str | Path) -> SavedRun:
     )
     load = _workload(space, manifest["workload"]["sha256"])
     if load is None:
-        return SavedRun(result, rules_screen(space.budget, space.requirements, space.bounds))
+        rules = rules_screen(space.budget, space.requirements, space.bounds)
+        return SavedRun(result, rules, manifest, is_described=False)
     screen, spelled = full_screen(space, load), speller(load)
     screening = None
-    if result.mode == "screened":
+    if result.mode == "screened" and has_estimates:
         screening = plan_search(
             space, screen, estimator_of(space, load), twin_finder(load)
         ).screening
-    return SavedRun(replace(result, screening=screening, spelled=spelled), screen)
+    whole = replace(result, screening=screening, spelled=spelled)
+    return SavedRun(whole, screen, manifest, is_described=True)
 
 
 def _json(folder: Path, name: str) -> dict[str, Any]:

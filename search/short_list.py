@@ -26,6 +26,11 @@ SHAPE = (
     "pipeline_parallel_size",
     "data_parallel_size",
     "replicas",
+    "prefill_replicas",
+    "prefill_gpu",
+    "prefill_tensor_parallel_size",
+    "prefill_pipeline_parallel_size",
+    "prefill_data_parallel_size",
 )
 """What has to be chosen anyway; any other field that is not at its default is an override."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Le
 
 from dynosim.hardware_models.engine_args import EngineArgs, Positive
+from dynosim.hardware_models.kv_tiers import KvTierOptions
 from dynosim.hardware_models.kv_transfer import Fabric, Overlap
 from dynosim.hardware_models.startup.options import StartupOptions
 from dynosim.sim.cluster.router_options import RouterOptions
@@ -29,7 +30,7 @@ OF_PREFILL_POOL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment(ScalingOptions, StartupOptions, RouterOptions, EngineArgs):
+class Deployment(ScalingOptions, StartupOptions, RouterOptions, KvTierOptions, EngineArgs):
     """Engine arguments plus replicas and router: one point of a search space, hashable.
 
     With ``prefill_replicas`` there are two pools. The plain fields then describe the one that

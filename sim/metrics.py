@@ -19,6 +19,7 @@ from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
+from dynosim.sim.tiers.result import TierResult
 
 PERCENTILES = (50, 90, 95, 99)
 GOODPUT_KINDS = ("ttft", "tpot", "e2el")
@@ -44,6 +45,8 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     metrics |= _goodput(latency_s, slos_ms, metrics["duration"])
     metrics |= _per_user(latency_s["tpot"])
     metrics |= _engine_use(result.replicas)
+    if result.tiers is not None:
+        metrics |= _tier_hits(result.tiers, metrics["total_input_tokens"])
     if result.hand_overs is not None:
         metrics |= _hand_over_use(result.hand_overs, metrics["duration"])
     if result.drafting is not None:
@@ -225,6 +228,22 @@ def _per_user(tpot_s: FloatArray) -> Metrics:
     if not len(tpot_s):
         return {"output_tok_s_per_user": float("nan")}
     return {"output_tok_s_per_user": 1.0 / median(tpot_s)}
+
+
+def _tier_hits(tiers: TierResult, input_tokens: float) -> Metrics:
+    """Returns the shares of prompt tokens that were loaded from each tier, and what loads took.
+
+    ``prefix_hit_rate`` counts them, too, as far as they were still there when the request entered.
+    """
+    took_ms = (tiers.end_s - tiers.start_s) * 1e3
+    return {
+        **{
+            f"kv_{tier.name}_hit_rate": tier.loaded_tokens / max(input_tokens, 1)
+            for tier in tiers.tiers
+        },
+        "kv_loads": len(took_ms),
+        "mean_kv_load_ms": float(took_ms.mean()) if len(took_ms) else 0.0,
+    }
 
 
 def _verification(result: RunResult, drafting: Drafting) -> Metrics:

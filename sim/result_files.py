@@ -131,7 +131,7 @@ def request_columns(result: RunResult) -> Columns:
 
 def write_json(path: Path, document: Json) -> None:
     """Writes one JSON document, whole or not at all."""
-    _write_atomically(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_json_lines(path: Path, columns: Columns) -> None:
@@ -143,7 +143,7 @@ def write_json_lines(path: Path, columns: Columns) -> None:
     forms, cells = zip(*map(_form, columns.values()), strict=True)
     pairs = [f"{json.dumps(name)}: {form}" for name, form in zip(columns, forms, strict=True)]
     line = f"{{{', '.join(pairs)}}}\n"
-    _write_atomically(path, "".join(map(line.__mod__, zip(*cells, strict=True))))
+    write_atomically(path, "".join(map(line.__mod__, zip(*cells, strict=True))))
 
 
 def _form(column: IntArray | FloatArray) -> tuple[str, list[int] | list[float] | list[str]]:
@@ -155,7 +155,8 @@ def _form(column: IntArray | FloatArray) -> tuple[str, list[int] | list[float] |
     return "%.6f", column.tolist()
 
 
-def _write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file, whole or not at all."""
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)

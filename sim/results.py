@@ -17,6 +17,7 @@ from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
 from dynosim.sim.refusal import Refusal
+from dynosim.sim.tiers.result import TierResult
 from dynosim.sim.workload.columns import Workload
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ class RunResult:
     the prefix cache when the request was first scheduled; what a preempted request finds again is
     not in it. ``frontend_s`` is what API servers added to the time to the first token: before the
     request arrived, and between the engine and the client, who is where first tokens and finishes
-    are timed. ``drafting`` is how the engines speculated, None where they did not,
-    and ``scaling`` what became of replicas that came and went; attempts that failed are part of the
-    time until ``routed_s``.
+    are timed. ``drafting`` is how the engines speculated, None where they did not; ``tiers`` is
+    what lay below the GPUs' memory, if anything did, and ``scaling`` what became of replicas that
+    came and went; attempts that failed are part of the time until ``routed_s``.
     """
 
     workload: Workload
@@ -102,6 +103,7 @@ class RunResult:
     replicas: tuple[ReplicaLog, ...]
     drafting: Drafting | None = None
     scaling: ScalingLog | None = None
+    tiers: TierResult | None = None
     hand_overs: HandOvers | None = None
 
     @property

@@ -9,6 +9,7 @@ from typing import TypeVar
 from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.kv_tiers import KvTiers, kv_tiers
 from dynosim.hardware_models.kv_transfer import KvTransfer, kv_transfer, kv_transfer_rules
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
@@ -319,7 +320,38 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
         ranks=args.data_parallel_size,
         balancer=args.load_balance_method or rules.load_balance_method,
         lockstep=lockstep,
+        tiers=_tiers(pool, engine, memory, limits, is_lockstep=lockstep is not None),
     )
+
+
+def _tiers(
+    deployment: Deployment,
+    engine: ResolvedEngine,
+    memory: MemoryPlan,
+    limits: EngineLimits,
+    *,
+    is_lockstep: bool,
+) -> KvTiers | None:
+    """Returns the tiers below GPU memory; UserError where they go with something not modelled."""
+    tiers = kv_tiers(deployment, engine, memory.kv_bytes_per_token * engine.block_size)
+    if tiers is None:
+        return None
+    problems = {
+        "enable_prefix_caching": not limits.enable_prefix_caching,
+        "num_speculative_tokens": limits.drafting is not None,
+        "data_parallel_size": is_lockstep,
+        "scheduling_policy": limits.scheduling_policy == "priority",
+        "backend": limits.scheduler not in ("vllm", "sglang"),
+    }
+    for where, is_problem in problems.items():
+        if is_problem:
+            raise UserError(
+                f"KV tiers below GPU memory are not modelled with this `{where}`",
+                where=f"kv_{tiers.tiers[0].name}_gib",
+                hint="they need prefix caching, vllm or sglang, requests in order of arrival, no "
+                "speculation, and ranks that do not step together",
+            )
+    return tiers
 
 
 def router_options(deployment: Deployment) -> RouterOptions:

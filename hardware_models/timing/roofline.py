@@ -30,37 +30,51 @@ def peak_flop_s(gpu: Gpu, dtype: str) -> float:
     return next(peaks[d] for d in (dtype, "bfloat16", "float16") if d in peaks)
 
 
+Roofs = tuple[FloatArray, FloatArray]
+"""Seconds of arithmetic at peak rate, and of memory traffic at full bandwidth."""
+
+
 def gemm_s(gpu: Gpu, m: FloatArray, n: float, k: float, form: WeightFormat) -> FloatArray:
-    """Returns seconds of (m x k) times (k x n): weights and activations read, output written."""
+    """Returns seconds of (m x k) times (k x n), the larger of :func:`gemm_roofs`."""
+    return np.maximum(*gemm_roofs(gpu, m, n, k, form))
+
+
+def gemm_roofs(gpu: Gpu, m: FloatArray, n: float, k: float, form: WeightFormat) -> Roofs:
+    """Returns both roofs: weights and activations are read, the output written."""
     compute = 2.0 * m * n * k / peak_flop_s(gpu, form.compute)
     traffic = form.weight_bytes * n * k + m * (form.activation_bytes * k + 2.0 * n)
-    return np.maximum(compute, traffic / gpu.hbm_bandwidth_bytes_s)
+    return compute, traffic / gpu.hbm_bandwidth_bytes_s
 
 
 def moe_s(gpu: Gpu, tokens: FloatArray, block: MoeBlock, form: WeightFormat) -> FloatArray:
-    """Returns seconds of the routed experts of one layer on one GPU, routing uniform.
+    """Returns seconds of the routed experts of one layer on one GPU, routing uniform."""
+    return np.maximum(*moe_roofs(gpu, tokens, block, form))
+
+
+def moe_roofs(gpu: Gpu, tokens: FloatArray, block: MoeBlock, form: WeightFormat) -> Roofs:
+    """Returns both roofs of :func:`moe_s`.
 
     Reads the experts that ``tokens`` x top-k uniform draws are expected to touch.
     """
     missed = np.power(1.0 - block.topk / block.num_experts, tokens)
-    return _moe_s(gpu, tokens, block, form, block.num_experts * (1.0 - missed))
+    return _moe_roofs(gpu, tokens, block, form, block.num_experts * (1.0 - missed))
 
 
 def moe_floor_s(gpu: Gpu, tokens: FloatArray, block: MoeBlock, form: WeightFormat) -> FloatArray:
     """Returns seconds that no routing can beat: skew may send every token to the same experts."""
-    return _moe_s(gpu, tokens, block, form, np.full_like(tokens, block.topk))
+    return np.maximum(*_moe_roofs(gpu, tokens, block, form, np.full_like(tokens, block.topk)))
 
 
-def _moe_s(
+def _moe_roofs(
     gpu: Gpu, tokens: FloatArray, block: MoeBlock, form: WeightFormat, touched: FloatArray
-) -> FloatArray:
+) -> Roofs:
     matrices = 3.0 if block.gated else 2.0
     shard = matrices * block.hidden_size * block.inter_size / block.moe_tp
     assigned = tokens * block.topk / block.moe_ep
     compute = 2.0 * assigned * shard / peak_flop_s(gpu, form.compute)
     traffic = touched / block.moe_ep * shard * form.weight_bytes
     traffic = traffic + tokens / block.moe_ep * block.hidden_size * (form.activation_bytes + 2.0)
-    return np.maximum(compute, traffic / gpu.hbm_bandwidth_bytes_s)
+    return compute, traffic / gpu.hbm_bandwidth_bytes_s
 
 
 def decode_attention_s(

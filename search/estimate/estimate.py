@@ -81,15 +81,15 @@ class _Curves:
 
     def of(self, pool: Deployment) -> tuple[ResolvedEngine, PoolCurve]:
         """Returns the engine of a pool and its curve."""
-        engine, plan = _planned(_alone(pool), self.workload)
+        engine, plan = _planned(one_replica(pool), self.workload)
         slots, budget = _slots(engine, plan, self.load), engine.args.max_num_batched_tokens or 1
         queries, length = _verification(engine)
         most = int(min(slots, MOST_DECODES))
         key = (_same_timer(pool), most, budget)
         if key not in self._curves:
-            timer = self._timers.get(_alone(pool))
+            timer = self._timers.get(one_replica(pool))
             if timer is None:
-                timer = self._timers[_alone(pool)] = StepTimer.compile(engine)
+                timer = self._timers[one_replica(pool)] = StepTimer.compile(engine)
             curve = engine_curve(
                 timer,
                 self.load,
@@ -124,11 +124,6 @@ def _pools(
         metrics["usd_per_hour"] *= factor
         metrics["usd_per_million_output_tokens"] *= factor
     return state, metrics
-
-
-def _alone(deployment: Deployment) -> Deployment:
-    """Returns one replica of a deployment without a prefill pool."""
-    return one_replica(deployment.decode_pool)
 
 
 def _same_timer(deployment: Deployment) -> Deployment:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.kv_tiers import KvTiers
 from dynosim.hardware_models.kv_transfer import KvTransfer
 from dynosim.sim.cluster.frontend import IDLE, Frontend
 from dynosim.sim.cluster.pool import Pool
@@ -37,6 +38,7 @@ class ClusterSpec:
 
     With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers. With
     ``scaling`` replicas come and go, or fail; there cannot be both.
+    KV blocks may also lie in ``tiers``, where replicas stay.
     """
 
     timer: Timer
@@ -53,6 +55,7 @@ class ClusterSpec:
     lockstep: GroupTimer | None = None
     prefill: PrefillSpec | None = None
     scaling: ScalingSpec | None = None
+    tiers: KvTiers | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,9 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     if spec.prefill is not None:
         # At any step boundary somebody may ask for blocks, or bring a prompt's KV.
         limits = replace(limits, leaps_chunks=False)
+    if spec.tiers is not None:
+        # Whose KV has come may enter at any boundary.
+        limits = replace(limits, leaps_chunks=False)
     requests = Requests(workload, limits)
     pool = Pool.of(spec, limits, requests, seed)
     fitting = accepted(
@@ -90,7 +96,7 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     prefill = None
     if spec.prefill is not None:
         prefill = _run_disaggregated(spec, spec.prefill, pool, requests, fitting, recorder, seed)
-    elif workload.max_concurrency is not None or pool.routing.is_live:
+    elif workload.max_concurrency is not None or pool.is_live:
         from dynosim.sim.cluster.together import Together
 
         Together(pool, requests, recorder, pool.live_frontend(spec, recorder)).run(fitting)
@@ -106,9 +112,10 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         run_apart(pool.replicas, router, requests, fitting, recorder)
     pool.note_ranks(recorder.replica)
     pool.check()
-    return recorder.result(
+    result = recorder.result(
         pool.logs, spec.num_blocks, spec.frontend, limits.drafting, hand_overs=prefill
     )
+    return result if pool.tiers is None else replace(result, tiers=pool.tiers.result())
 
 
 def _run_elastic(
@@ -122,6 +129,12 @@ def _run_elastic(
             "prefill pools are neither scaled nor do they fail, and their clients are patient",
             where="prefill_replicas",
             hint="leave out prefill_replicas; or autoscaler, failures, warm_replicas and client_*",
+        )
+    if spec.tiers is not None:
+        raise UserError(
+            "replicas that come and go keep no KV cache below the GPU's memory",
+            where="kv_host_gib",
+            hint="leave out the kv_ tiers; or autoscaler, failures, warm_replicas and client_*",
         )
     check_options(spec.routing, [spec.routing.router])
     limits = _seeded(spec.limits, seed)

@@ -97,17 +97,13 @@ class Dispatcher:
 
         ``computed_elsewhere`` tells that another pool computes its prompt.
         """
-        if computed_elsewhere:
-            self._computed_elsewhere.add(request)
-        desk = self._desks[self._arrivals % len(self._desks)]
-        self._arrivals += 1
+        desk = self._desk_for(request, computed_elsewhere)
         if self._options.admits_all and desk.there:
             self._send(desk, request, desk.there)
             return
         self._times_s[request] = sent_s, self._floor.now_s()
         if not self._routing.may_wait and desk.there:
-            open_to, reason = self._open(desk)
-            self._try(desk, request, open_to, reason)
+            self._send_or_shed(desk, request)
             return
         desk.queue.push(request)
         self._serve(desk)
@@ -116,11 +112,25 @@ class Dispatcher:
 
     def pass_on(self, request: int, *, computed_elsewhere: bool = False) -> None:
         """Sends a request on that another pool's routers have let in."""
+        desk = self._desk_for(request, computed_elsewhere)
+        if desk.there:
+            self._send(desk, request, desk.there)
+        else:
+            desk.queue.push(request)
+
+    def _desk_for(self, request: int, computed_elsewhere: bool) -> Desk:
         if computed_elsewhere:
             self._computed_elsewhere.add(request)
         desk = self._desks[self._arrivals % len(self._desks)]
         self._arrivals += 1
-        self._send(desk, request, desk.loads)
+        return desk
+
+    def _send_or_shed(self, desk: Desk, request: int) -> None:
+        open_to, closed_by = self._open(desk)
+        if open_to:
+            self._send(desk, request, open_to)
+        else:
+            self._shed(request, closed_by)
 
     def _let_wait(self, desk: Desk, request: int) -> None:
         most = self._options.router_max_queue
@@ -151,7 +161,7 @@ class Dispatcher:
                 return
             request = queue.first()
             queue.remove(request)
-            self._try(desk, request, open_to, Refusal.NONE)
+            self._send(desk, request, open_to)
 
     def _open(self, desk: Desk) -> tuple[list[ReplicaLoad], Refusal]:
         """Returns the replicas that take requests, and what closes the first of the others."""
@@ -160,13 +170,6 @@ class Dispatcher:
         closed_by = [self._admission.closed_by(load) for load in desk.there]
         open_to = [load for load, reason in zip(desk.there, closed_by, strict=True) if not reason]
         return open_to, next((reason for reason in closed_by if reason), Refusal.NONE)
-
-    def _try(self, desk: Desk, request: int, open_to: list[ReplicaLoad], reason: Refusal) -> None:
-        """Sends a request to one of some replicas, or sheds it."""
-        if not open_to:
-            self._shed(request, reason)
-            return
-        self._send(desk, request, open_to)
 
     # --- sent or shed -------------------------------------------------------------------------
 
@@ -209,6 +212,7 @@ class Dispatcher:
 
     def _shed(self, request: int, reason: Refusal) -> None:
         del self._times_s[request]
+        self._computed_elsewhere.discard(request)
         self._floor.turn_away(request, reason)
 
     # --- answers come -------------------------------------------------------------------------

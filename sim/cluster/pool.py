@@ -21,6 +21,7 @@ from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder
+from dynosim.sim.tiers.cluster import TieredCluster
 
 if TYPE_CHECKING:
     from dynosim.sim.cluster.cluster import ClusterSpec
@@ -37,12 +38,14 @@ def make_balancer(name: str) -> Balancer:
 class Pool:
     """``engines``, the ``replicas`` that they make up as routers see them, and the routers.
 
-    A replica is one engine, one of independent data-parallel ranks, or one of ``groups``.
+    Their KV may also lie in ``tiers``. A replica is one engine, one of independent data-parallel
+    ranks, or one of ``groups``.
     """
 
     engines: list[Engine]
     groups: list[RankGroup]
     routing: Routing
+    tiers: TieredCluster | None = None
 
     @classmethod
     def of(
@@ -62,9 +65,15 @@ class Pool:
             # What routers see of blocks must be that of the step in progress.
             limits = replace(limits, leaps_chunks=False)
         groups: list[RankGroup] = []
+        tiers: TieredCluster | None = None
         if spec.lockstep is not None:
             groups = [_group(spec, spec.lockstep, limits, requests) for _ in range(spec.replicas)]
             engines = [engine for group in groups for engine in group.engines]
+        elif spec.tiers is not None:
+            per_unit = requests.blocks_per_unit
+            tiers = TieredCluster(spec.tiers, limits.block_size * per_unit, per_unit)
+            count = spec.replicas * spec.ranks
+            engines = [tiers.engine(spec.timer, limits, spec.num_blocks) for _ in range(count)]
         else:
             kind = _engine_kind(limits)
             engines = [
@@ -74,7 +83,14 @@ class Pool:
             ]
         if routing.inputs.index is not None:
             routing.inputs.index.follow([engine.kv for engine in engines], spec.replicas)
-        return cls(engines, groups, routing)
+            if tiers is not None:
+                tiers.follow()
+        return cls(engines, groups, routing, tiers)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether replicas must run on one clock: for the routers, or for what they share."""
+        return self.routing.is_live or (self.tiers is not None and self.tiers.is_shared)
 
     @property
     def replicas(self) -> Sequence[Replica]:

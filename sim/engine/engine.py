@@ -44,6 +44,9 @@ class Engine:
     """
 
     __slots__ = (
+        "_attention_s",
+        "_blocked",
+        "_chunk_attention_s",
         "_chunk_dts_s",
         "_ended",
         "_is_ahead",
@@ -88,6 +91,9 @@ class Engine:
         self._run_first = 0
         self._run_steps = 0
         self._chunk_dts_s: list[float] = []
+        self._chunk_attention_s: list[float] = []
+        self._attention_s = 0.0
+        self._blocked = 0
         self._is_async = limits.async_scheduling
         # Whether the next batch counts as formed already.
         self._is_ahead = False
@@ -200,6 +206,7 @@ class Engine:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
         is_single = scheduler.schedule(now_s)
+        self._blocked = len(scheduler.waiting)
         if self._is_async:
             is_single = self._look_up(now_s, is_single)
         if self.staging is not None:
@@ -237,6 +244,7 @@ class Engine:
                 return is_single
             self._is_ahead = False
             is_single = scheduler.schedule(now_s)
+            self._blocked = len(scheduler.waiting)
 
     def _anyone_waits(self) -> bool:
         return bool(self.waiting) or self.staging is not None
@@ -256,6 +264,7 @@ class Engine:
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
+        self._attention_s = attention_s
         self._run_growth_s = 0.0
         self._run_first = num_logits - num_decode
         self._run_steps = 1
@@ -276,10 +285,12 @@ class Engine:
         ((seq, chunk),) = self._scheduler.chunks
         computed = seq.computed
         self._chunk_dts_s = dts_s = [self._run_dt_s]
+        self._chunk_attention_s = attention = [self._attention_s]
         for _ in range(repeats):
             computed += chunk
             context_tokens += num_decode
             attention_s = timer.prefill_attention_s(chunk, computed)
+            attention.append(attention_s)
             dts_s.append(
                 timer.step_s(new_tokens, num_decode, attention_s, num_decode, context_tokens)
             )
@@ -428,11 +439,16 @@ class Engine:
         decoding = scheduler.decoding
         kv = self.kv
         start_s, count = self._run_start_s, steps
+        context = decoding.context_tokens
+        prefill_tokens = 0
+        for _, chunk in scheduler.chunks:
+            prefill_tokens += chunk
         if steps > 1:
             if scheduler.chunks:
                 free = kv.free_blocks
                 scheduler.repeat_chunk(steps - 1)
                 start_s, count = self._log_chunks_before_last(free - kv.free_blocks), 1
+                context += (steps - 1) * decoding.width
             else:
                 kv.take_steps(decoding, steps)
         self.log.run(
@@ -445,6 +461,11 @@ class Engine:
             kv.num_blocks - kv.free_blocks,
             len(scheduler.running),
             len(scheduler.waiting),
+            prefill_tokens,
+            self._blocked,
+            scheduler.held_by,
+            context,
+            self._attention_s if prefill_tokens else 0.0,
         )
         if scheduler.decodes_pause:
             self.log.pause()
@@ -470,13 +491,21 @@ class Engine:
         scheduler = self._scheduler
         size = scheduler.decoding.size
         running, waiting = len(scheduler.running), len(scheduler.waiting)
+        blocked, held_by = self._blocked, scheduler.held_by
+        ((_, chunks),) = scheduler.chunks
+        width, context = scheduler.decoding.width, scheduler.decoding.context_tokens
+        chunk = chunks // len(self._chunk_dts_s)
         start_s = self._run_start_s
         *before, self._run_dt_s = self._chunk_dts_s
+        *attention, self._attention_s = self._chunk_attention_s
         # The blocks held grow evenly, but for where decodes come to the end of one.
         last_used = self.kv.num_blocks - self.kv.free_blocks
-        for left, dt_s in zip(range(len(before), 0, -1), before, strict=True):
+        lefts = range(len(before), 0, -1)
+        for left, dt_s, attention_s in zip(lefts, before, attention, strict=True):
             used = last_used - blocks * left // len(before)
-            self.log.run(start_s, dt_s, 0.0, 1, size, 0, used, running, waiting)
+            state = (used, running, waiting, chunk, blocked, held_by, context, attention_s)
+            self.log.run(start_s, dt_s, 0.0, 1, size, 0, *state)
+            context += width
             start_s += dt_s
         return start_s
 

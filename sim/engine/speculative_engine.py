@@ -65,6 +65,7 @@ class SpeculativeEngine(Engine):
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
+        self._attention_s = attention_s
         self._run_growth_s = 0.0
         self._run_first = num_logits - num_decode * self._query_tokens
         self._run_steps = 1
@@ -120,6 +121,9 @@ class SpeculativeEngine(Engine):
             decoding.size,
             len(self._scheduler.running),
             len(self._scheduler.waiting),
+            decoding.contexts(steps - 1),
+            self._blocked,
+            self._scheduler.held_by,
         )
         decoding.advance(steps - 1)
         self._run_start_s = float(starts_s[-1])

@@ -13,13 +13,15 @@ import numpy as np
 from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 
 # Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
-_RUN = Struct("=4d5i")
+_RUN = Struct("=4d5i3iqd")
 _STINT = Struct("=3q")
 _VERIFIED = Struct("=3q")
 _HANDED_OVER = Struct("=qd")
 _FLOATS = ("start_s", "dt_s", "growth_s", "counts")
 _COUNTS = ("num_decode", "num_first", "used_blocks", "running", "waiting")
-_ROW = np.dtype([(name, "f8") for name in _FLOATS] + [(name, "i4") for name in _COUNTS])
+_SHAPES = ("prefill_tokens", "blocked", "held_by", "context_tokens", "prefill_attention_s")
+_TYPES = ("f8",) * len(_FLOATS) + ("i4",) * len(_COUNTS) + ("i4", "i4", "i4", "i8", "f8")
+_ROW = np.dtype(list(zip((*_FLOATS, *_COUNTS, *_SHAPES), _TYPES, strict=True)))
 _NUM_DECODE = 4
 _pack_run = _RUN.pack
 _pack_stint = _STINT.pack
@@ -69,10 +71,28 @@ class StepLog:
         used_blocks: int,
         running: int,
         waiting: int,
+        prefill_tokens: int = 0,
+        blocked: int = 0,
+        held_by: int = 0,
+        context_tokens: int = 0,
+        prefill_attention_s: float = 0.0,
     ) -> None:
         """Adds a run, as described by :class:`Steps`."""
         self._runs += _pack_run(
-            start_s, dt_s, growth_s, count, num_decode, num_first, used_blocks, running, waiting
+            start_s,
+            dt_s,
+            growth_s,
+            count,
+            num_decode,
+            num_first,
+            used_blocks,
+            running,
+            waiting,
+            prefill_tokens,
+            blocked,
+            held_by,
+            context_tokens,
+            prefill_attention_s,
         )
         self.num_steps += count
 
@@ -84,12 +104,17 @@ class StepLog:
         num_decode: int,
         running: int,
         waiting: int,
+        context_tokens: IntArray,
+        blocked: int,
+        held_by: int,
     ) -> None:
-        """Adds runs of one step each."""
+        """Adds runs of one step each, without prompts."""
         rows = np.zeros(len(start_s), dtype=_ROW)
         rows["start_s"], rows["dt_s"], rows["counts"] = start_s, dt_s, 1.0
         rows["num_decode"], rows["used_blocks"] = num_decode, used_blocks
         rows["running"], rows["waiting"] = running, waiting
+        rows["blocked"], rows["held_by"] = blocked, held_by
+        rows["context_tokens"] = context_tokens
         self._runs += rows.tobytes()
         self.num_steps += len(rows)
 
@@ -159,7 +184,7 @@ class StepLog:
         is_pause = np.zeros(len(rows), dtype=np.bool_)
         is_pause[np.array(self._pauses, dtype=np.int64)] = True
         floats = (rows[name].copy() for name in _FLOATS)
-        counts = (rows[name].copy() for name in _COUNTS)
+        counts = (rows[name].copy() for name in (*_COUNTS, *_SHAPES))
         return Steps(is_pause, *floats, *counts)
 
     def stints(self) -> IntArray:
@@ -194,6 +219,12 @@ class Steps:
     a stint. Where ``is_pause``, the run is one step that ``num_decode`` requests sit out, and they
     get their token with the next run that is none. The
     other columns are KV blocks held and requests running and waiting at the run's end.
+
+    Every step computes ``prefill_tokens`` of prompts, whose attention alone took
+    ``prefill_attention_s``. Before the first one those who decode had ``context_tokens`` in sum,
+    and ``num_decode`` more before each further one. When the batch was formed
+    ``blocked`` requests could not enter, the next of them for want of ``held_by``
+    (:mod:`~dynosim.sim.engine.holds`).
     """
 
     is_pause: BoolArray
@@ -206,6 +237,11 @@ class Steps:
     used_blocks: IntArray
     running: IntArray
     waiting: IntArray
+    prefill_tokens: IntArray
+    blocked: IntArray
+    held_by: IntArray
+    context_tokens: IntArray
+    prefill_attention_s: FloatArray
 
     def __len__(self) -> int:
         return int(self.counts.sum())

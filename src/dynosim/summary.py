@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from dynosim.accuracy.expectation import Expectation
 from dynosim.hardware_models.engine_args import EngineArgs
+from dynosim.sim.bottleneck.report import Bottleneck
+from dynosim.sim.bottleneck.what_if import Widening
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.replicates import Estimate
 from dynosim.sim.simulate import Simulation
@@ -34,6 +36,7 @@ def summary(
     goodput_ms: Mapping[str, float],
     expectation: Expectation,
     spread: Mapping[str, Estimate],
+    bound: Bottleneck | None,
 ) -> str:
     """Returns the text that ``dynosim simulate`` prints; the same run gives the same bytes."""
     rows = [("Throughput", _throughput(metrics)), ("Per user, GPU", _shares(metrics))]
@@ -42,6 +45,8 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_tiers(simulation, metrics),
+        *_bound_by(bound),
         *_hand_overs(simulation, metrics),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
@@ -171,6 +176,48 @@ def _engine(metrics: Metrics) -> str:
         f"{metrics['preemptions']:,} preemptions, "
         f"prefix hit rate {metrics['prefix_hit_rate']:.1%}, busy {metrics['busy_share']:.1%}"
     )
+
+
+def _tiers(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    if (tiers := simulation.result.tiers) is not None:
+        hits = ", ".join(f"{t.name} {metrics[f'kv_{t.name}_hit_rate']:.1%}" for t in tiers.tiers)
+        yield (
+            "KV tiers",
+            f"{hits} of prompt tokens loaded, {metrics['kv_loads']:,} loads "
+            f"of {metrics['mean_kv_load_ms']:,.1f} ms",
+        )
+
+
+_LEAST_SHARE = 0.005
+
+
+def _bound_by(bound: Bottleneck | None) -> Iterator[tuple[str, str]]:
+    """Yields what requests and steps waited for, largest share first."""
+    if bound is not None:
+        yield "Bound by", _percent(bound.bound_by)
+        yield "GPU steps", _percent(bound.steps)
+    if bound is not None and bound.prefill is not None:
+        yield "Prefill bound", _percent(bound.prefill.shares)
+        yield "Prefill steps", _percent(bound.prefill.step_shares)
+
+
+def _percent(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {s:.0%}" for name, s in shares.items() if s >= _LEAST_SHARE)
+
+
+def widenings(found: list[Widening]) -> str:
+    """Returns the table of ``--what-if``: what each resource, made wider, would change."""
+    header = ["What if", "", "capacity", "mean TTFT", "p99 TTFT", "mean TPOT", "mean E2EL"]
+    rows = [
+        [one.resource, one.change, *(_signed(x) for x in (one.capacity, *one.changes.values()))]
+        for one in found
+    ]
+    return table(header, rows, left=2)
+
+
+def _signed(change: float) -> str:
+    # Rounded first, so that there is no negative zero.
+    return shown(round(change, 3) + 0.0, "+.1%")
 
 
 def _hand_overs(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:

@@ -44,6 +44,7 @@ def filled(deployment: Deployment) -> dict[str, Any]:
         (DENSE, {"all2all_backend": "allgather_reducescatter"}),
         (DENSE, {"router": "least_outstanding"}),
         (DENSE, {"router": "random"}),
+        (DENSE, {"router": "kv_aware", "router_temperature": 0.5, "router_replicas": 2}),
         (replace(DENSE, backend="sglang"), {"load_balance_method": "round_robin"}),
         (replace(DENSE, backend="trtllm"), filled(replace(DENSE, backend="trtllm"))),
         (DENSE, {"num_speculative_tokens": 0, "speculative_method": "ngram"}),
@@ -69,10 +70,18 @@ def test_the_same_canonical_form_gives_the_same_outcome(
         (MOE, {"enable_expert_parallel": True}),
         (replace(MOE, data_parallel_size=2), {"load_balance_method": "round_robin"}),
         (replace(DENSE, replicas=2), {"router": "random"}),
+        (DENSE, {"router_max_outstanding": 4}),
     ],
 )
 def test_what_has_an_effect_is_kept(one: Deployment, changes: dict[str, Any]) -> None:
     assert canonical(one, WORKLOAD) != canonical(replace(one, **changes), WORKLOAD)
+
+
+def test_a_second_pool_takes_over_what_the_first_leaves_open() -> None:
+    pools = replace(DENSE, prefill_replicas=1, prefill_gpu="h200_sxm")
+    assert canonical(pools, WORKLOAD) == pools
+    one = replace(DENSE, prefill_max_num_seqs=8)
+    assert canonical(one, WORKLOAD) == canonical(DENSE, WORKLOAD)
 
 
 def test_room_for_the_longest_request_is_not_a_limit() -> None:

@@ -171,6 +171,14 @@ def test_budgets_are_in_gpus_watts_and_dollars(
     assert outcome.detail.endswith(detail)
 
 
+def test_a_budget_counts_both_pools_with_their_own_gpus() -> None:
+    mixed = {"prefill_replicas": 2, "prefill_gpu": "l40s", "tp": 1}  # 700 W + 2 × 350 W
+    for watts, reason in ((1400, None), (1399, "over_watt_budget")):
+        found = space(**mixed, max_watts=watts)
+        outcome = full_screen(found, load_workload(found), runs)(found.deployment(0))
+        assert (outcome and outcome.reason) == reason
+
+
 def test_bounds_on_any_metric() -> None:
     found = space(
         constraints={"quality": 0.98, "preemptions": {"max": 0}, "mean-queue-ms": {"max": 5}}

@@ -58,13 +58,15 @@ class Scheduler(Protocol):
     the chunks alone, and for decodes nothing is taken. ``prefilling`` are the running sequences
     that are not decoding. ``may_overtake`` says whether a request that arrives while others wait
     might enter before them; where it may not, a queue that cannot move hides arrivals. A run has
-    at most ``most_steps``: whoever is held back until then is looked at again.
+    at most ``most_steps``: whoever is held back until then is looked at again. ``held_by`` says
+    what kept the next waiting request out (:mod:`~dynosim.sim.engine.holds`).
     """
 
     running: dict[int, Sequence]
     prefilling: list[Sequence]
     decoding: DecodeSet
     chunks: list[tuple[Sequence, int]]
+    held_by: int
     may_overtake: bool
     decodes_pause: bool
     most_steps: int

@@ -20,6 +20,7 @@ The rules, as read in SGLang 0.5.14 (``docs/sglang-rules.md`` says where, and wh
 from __future__ import annotations
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.engine.holds import BLOCKS, SLOTS, TOKENS
 from dynosim.sim.engine.inbox import UNBOUNDED_STEPS, Inbox
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.prefill_budget import PrefillBudget
@@ -44,6 +45,7 @@ class SglangScheduler(SglangRunning):
         self.waiting: WaitingQueue = self._queue if self._inbox is None else self._inbox
         self.most_steps = UNBOUNDED_STEPS
         self.may_overtake = False
+        self.held_by = BLOCKS
         self.decodes_pause = False
         self._limits = limits
         self._waiting_order = WaitingOrder(
@@ -97,7 +99,8 @@ class SglangScheduler(SglangRunning):
         """Looks at who has arrived: after prefill, when nothing runs, else now and then."""
         step = self._log.num_steps
         inbox.receive(step, at_once=bool(self.chunks) or not self.running)
-        self.most_steps = inbox.most_steps(step)
+        is_full = len(self.running) >= self._limits.max_num_seqs
+        self.most_steps = inbox.most_steps(step, is_hidden=is_full)
 
     def _end_batch(self) -> None:
         """Caches what the last step's chunks computed; those whose prompts are done decode now."""
@@ -134,15 +137,19 @@ class SglangScheduler(SglangRunning):
         slots -= max(self._num_gone, chunked is not None)
         if slots <= 0 and chunked is None:
             self._is_full = True
+            self.held_by = SLOTS
             return False
         self._is_mixed = is_mixed = self._limits.enable_mixed_chunk and num_decode > 0
         self._kept_back = self.decoding.blocks_for_step() if is_mixed else 0
         if self._kept_back > self.kv.free_blocks:
+            self.held_by = BLOCKS
             return False
         self._waiting_order.sort(self._queue)
         budget = self._budget()
         if chunked is None or self._continue(chunked, budget):
             self._admit(budget, slots, now_s)
+        else:
+            self.held_by = BLOCKS
         if not self.chunks:
             return False
         self._take_blocks()
@@ -193,10 +200,12 @@ class SglangScheduler(SglangRunning):
 
     def _admit(self, budget: PrefillBudget, slots: int, now_s: float) -> None:
         """Lets waiting requests in, in order, until one does not fit."""
+        self.held_by = TOKENS
         may_go_on = True
         while may_go_on and self._queue:
             if len(self.chunks) >= slots:
                 self._is_full = True
+                self.held_by = SLOTS
                 return
             may_go_on = self._try(self._queue[0], budget, now_s)
 
@@ -215,6 +224,7 @@ class SglangScheduler(SglangRunning):
         # Alone, a request enters whatever it may need: the pool is large enough for any.
         if (self.running or kv.used_blocks) and wanted >= left:
             self._is_full = True
+            self.held_by = BLOCKS
             return False
         if not chunk:
             return False
@@ -226,6 +236,7 @@ class SglangScheduler(SglangRunning):
         budget.spend(chunk, self._clipped(seq.output_tokens) if chunk == rest else 0)
         if self._left(budget) <= 0:
             self._is_full = True
+            self.held_by = BLOCKS
             return False
         return not budget.is_spent
 

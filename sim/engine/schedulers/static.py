@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.holds import BATCH
 from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
@@ -66,6 +67,7 @@ class StaticScheduler(StepByStep):
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
         "may_overtake",
         "most_steps",
@@ -84,6 +86,7 @@ class StaticScheduler(StepByStep):
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
+        self.held_by = BATCH
         self._limits = limits
         self._log = log
         self.most_steps = UNBOUNDED_STEPS

@@ -23,6 +23,7 @@ from collections import deque
 from typing import NamedTuple
 
 from dynosim.sim.engine.batch_wait import BatchWait
+from dynosim.sim.engine.holds import BLOCKS, PREFIX, SLOTS, TOKENS
 from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
@@ -68,6 +69,7 @@ class TrtllmScheduler(StepByStep):
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "held_steps",
         "kv",
         "loaded",
@@ -89,6 +91,7 @@ class TrtllmScheduler(StepByStep):
         self.waiting: deque[Sequence] = deque()
         self.loaded: deque[Sequence] = deque()
         self.may_overtake = False
+        self.held_by = BLOCKS
         self.most_steps = UNBOUNDED_STEPS
         self.held_steps = 0
         self.num_preemptions = 0
@@ -139,8 +142,10 @@ class TrtllmScheduler(StepByStep):
             return paused
         if self.prefilling:
             budget = self._continue_prompts(budget)
-        if self.waiting and not paused:
-            self._admit(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not paused:
+                self._admit(budget, now_s)
         if self._is_async and computed:
             self._store_prompts(computed)
             return paused or bool(self.waiting)
@@ -226,8 +231,13 @@ class TrtllmScheduler(StepByStep):
                 claimed += blocks
                 position += 1
             else:
+                self.held_by = TOKENS
                 return
         self.may_overtake = 0 < position == len(waiting)
+        if not budget or claimed:
+            self.held_by = TOKENS
+        else:
+            self.held_by = PREFIX if self.may_overtake else SLOTS
 
     def _num_cached(self, seq: Sequence) -> int:
         """Returns how many leading units of the request are cached."""

@@ -21,6 +21,7 @@ from collections import deque
 from itertools import filterfalse, islice
 from operator import attrgetter
 
+from dynosim.sim.engine.holds import BLOCKS, SLOTS, TOKENS
 from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
@@ -58,6 +59,7 @@ class VllmScheduler:
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
         "loaded",
         "may_overtake",
@@ -74,6 +76,7 @@ class VllmScheduler:
         self.prefilling: list[Sequence] = []
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
+        self.held_by = BLOCKS
         self.decodes_pause = False
         self.num_preemptions = 0
         self._limits = limits
@@ -113,8 +116,10 @@ class VllmScheduler:
             kv.take(blocks)
         if self.loaded and not preempted:
             budget = self._enter_loaded(budget, now_s)
-        if self.waiting and not preempted:
-            self._admit(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not preempted:
+                self._admit(budget, now_s)
         if preempted and not self.chunks and not decoding.size and not self._is_async:
             # The first sequence preempted itself. A step of nobody takes no time.
             return self.schedule(now_s)
@@ -305,6 +310,7 @@ class VllmScheduler:
                 chunk = self._longest_chunk
             if chunk > budget:
                 if not limits.enable_chunked_prefill:
+                    self.held_by = TOKENS
                     return
                 chunk = budget
             blocks = -(-(cached + chunk) // self._block_size)
@@ -322,6 +328,7 @@ class VllmScheduler:
             self._name_units(seq, chunk)
             self.chunks.append((seq, chunk))
             budget -= chunk
+        self.held_by = TOKENS if budget <= 0 else SLOTS
 
     def _lacking(self, seq: Sequence, blocks: int) -> int:
         """Returns the blocks that must be free beyond the ``blocks`` of a first chunk."""

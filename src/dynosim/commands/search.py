@@ -15,6 +15,7 @@ from dynosim.flags import Debug, Quiet
 from dynosim.search import dry_run as plan_only
 from dynosim.search import search
 from dynosim.search.outputs import TableFormat
+from dynosim.search.placement import ExecutorName
 from dynosim.search.progress import Bar, Silent
 from dynosim.search.render import print_result
 from dynosim.search.study import settle
@@ -35,7 +36,7 @@ OutputDir = Annotated[
     Parameter(
         alias="-o",
         metavar="DIR",
-        help="Write frontier.csv, frontier.png, all trials, the study and a manifest here.",
+        help="Write report.html, frontier.csv, figures, all trials, the study and a manifest here.",
     ),
 ]
 Trials = Annotated[
@@ -47,6 +48,24 @@ Timeout = Annotated[
 Seed = Annotated[int | None, Parameter(metavar="INT", help="Seed; by default the space's.")]
 Workers = Annotated[
     int | None, Parameter(metavar="INT", help="Processes that simulate; by default one a CPU.")
+]
+Where = Annotated[
+    ExecutorName, Parameter(help="What simulates: processes of this machine, or a Dask cluster.")
+]
+Scheduler = Annotated[
+    str | None,
+    Parameter(
+        metavar="ADDRESS",
+        help="Dask scheduler to send candidates to; by default a cluster is started here.",
+    ),
+]
+Storage = Annotated[
+    str,
+    Parameter(
+        metavar="journal|URL",
+        help="Keep the study in PostgreSQL too (postgresql://USER@HOST/DATABASE), where other "
+        "hosts can watch it or go on with it; by default in a journal file of the output folder.",
+    ),
 ]
 Resume = Annotated[
     bool,
@@ -93,6 +112,9 @@ def search_command(
     timeout: Timeout = None,
     seed: Seed = None,
     workers: Workers = None,
+    executor: Where = "process",
+    dask_scheduler: Scheduler = None,
+    storage: Storage = "journal",
     resume: Resume = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -115,6 +137,9 @@ def search_command(
         output_dir=output_dir,
         timeout_s=timeout,
         workers=workers,
+        executor=executor,
+        dask_scheduler=dask_scheduler,
+        storage=storage,
         resume=resume,
         overwrite=overwrite,
         table_format=table_format,
