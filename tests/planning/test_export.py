@@ -11,6 +11,7 @@ import yaml
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.nim import from_nim_environment
 from dynosim.planning.exports.export import export, targets
+from dynosim.planning.exports.knobs import launch_card
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
@@ -151,6 +152,14 @@ def test_all_problems_are_told_at_once() -> None:
     old = engine("vllm", backend_version="0.9.0", async_scheduling=True, api_server_count=2)
     with pytest.raises(UserError, match=r"(?s)async_scheduling.*api_server_count"):
         export(old, "vllm")
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang", "trtllm"])
+def test_launch_cards_name_fields_that_there_are_each_once(backend: str) -> None:
+    card = launch_card(backend)
+    named = [*card["fields"], *card["elsewhere"], *card["simulation_only"]]
+    assert set(named) <= set(Deployment.__dataclass_fields__)
+    assert len(named) == len(set(named))
 
 
 LOAD = WorkloadSpec(
