@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,6 +80,8 @@ def _short(model: str) -> str:
 
 
 def _fits(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return bool(wanted.get("at_least", found) <= found < wanted.get("below", math.inf))
     choices = wanted if isinstance(wanted, list) else [wanted]
     return (_short(found) if isinstance(found, str) else found) in choices
 

@@ -30,5 +30,5 @@ def basis_of(simulation: Simulation) -> str:
 
     Fused element-wise kernels are not among them: they are memory traffic for every engine.
     """
-    sources = [s for s in simulation.timer.sources if s != ELEMENTWISE_SOURCE]
+    sources = [s for s in simulation.sources if s != ELEMENTWISE_SOURCE]
     return weakest(sources)

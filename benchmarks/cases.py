@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,12 @@ def conversation(trace: str) -> Case:
         block_size=512,
     )
     return deployment, build_workload(WorkloadSpec(trace=trace))
+
+
+def conversation_kv(trace: str) -> Case:
+    """Returns the same behind a router that looks at prefix caches."""
+    deployment, workload = conversation(trace)
+    return replace(deployment, router="kv_aware"), workload
 
 
 def azure(table: str) -> Case:
@@ -81,6 +88,7 @@ def saturated(num_requests: str) -> Case:
 
 CASES: dict[str, Callable[[str], Case]] = {
     "conversation": conversation,
+    "conversation_kv": conversation_kv,
     "azure": azure,
     "calm": calm,
     "saturated": saturated,

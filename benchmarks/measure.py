@@ -20,10 +20,13 @@ from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.metrics import summarize
-from dynosim.sim.simulate import cluster_spec, resolve_for
+from dynosim.sim.simulate import PlannedEngine, cluster_spec, resolve_for
 from peer_law import PeerLaw
 
-OUTCOMES = ("mean_ttft_ms", "p99_ttft_ms", "mean_itl_ms", "mean_e2el_ms", "output_throughput")
+OUTCOMES = (
+    *("mean_ttft_ms", "p99_ttft_ms", "mean_itl_ms", "mean_e2el_ms"),
+    *("output_throughput", "prefix_hit_rate"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ def compile_case(case: Case, *, peer_law: bool = False) -> ClusterSpec:
     deployment, workload = case
     engine, _ = resolve_for(deployment, workload)
     memory = plan_memory(engine)
-    spec = cluster_spec(deployment, engine, memory, StepTimer.compile(engine))
+    timer = StepTimer.compile(engine)
+    spec = cluster_spec(deployment, PlannedEngine(engine=engine, memory=memory, timer=timer))
     if not peer_law:
         return spec
     limits = replace(

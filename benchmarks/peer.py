@@ -18,7 +18,9 @@ OUTCOMES = {
     "mean_itl_ms": "mean_itl_ms",
     "mean_e2el_ms": "mean_e2e_latency_ms",
     "output_throughput": "output_throughput_tok_s",
+    "prefix_hit_rate": "prefix_cache_reused_ratio",
 }
+ROUTERS = {"round_robin": "round_robin", "kv_aware": "kv_router"}
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,10 @@ class Peer:
     python: str
     law: Path
 
-    def command(self, trace: Path, workers: int, report: Path) -> list[str]:
-        """Returns the command that replays a trace and writes a report."""
+    def command(
+        self, trace: Path, workers: int, report: Path, router: str = "round_robin"
+    ) -> list[str]:
+        """Returns the command that replays a trace behind a router and writes a report."""
         engine = {
             "block_size": BLOCK_TOKENS,
             "num_gpu_blocks": 2000,
@@ -37,7 +41,7 @@ class Peer:
         }
         return [
             *(self.python, "-m", "dynamo.replay", str(trace), "--num-workers", str(workers)),
-            *("--router-mode", "round_robin", "--trace-block-size", str(BLOCK_TOKENS)),
+            *("--router-mode", ROUTERS[router], "--trace-block-size", str(BLOCK_TOKENS)),
             *("--extra-engine-args", json.dumps(engine), "--report-json", str(report)),
         ]
 

@@ -17,6 +17,7 @@ NAMES = {
     "mean_itl_ms": "mean ITL, ms",
     "mean_e2el_ms": "mean E2EL, ms",
     "output_throughput": "output tok/s",
+    "prefix_hit_rate": "prefix reuse",
 }
 
 WHOLE_BLOCKS = (
@@ -54,11 +55,11 @@ class Report:
             "`DYNOSIM_COMPILE=1` builds, otherwise all is plain Python.",
         ]
 
-    def conversation(self, compared: Comparison, alone: Sequence[Row]) -> None:
-        """Adds the Mooncake conversation trace."""
+    def conversation(self, router: str, compared: Comparison, alone: Sequence[Row]) -> None:
+        """Adds the Mooncake conversation trace behind a router."""
         requests = alone[0][0].requests
         self._parts += [
-            f"## Mooncake conversation trace: {requests:,} requests, 8 workers, round-robin",
+            f"## Mooncake conversation trace: {requests:,} requests, 8 workers, {router}",
             "Qwen3-32B on 8 × 2 H200 with measured kernel times, KV blocks of 512 tokens. Whole "
             "processes of `dynosim simulate`, imports and result files included:",
             _processes(compared, requests),
@@ -165,7 +166,7 @@ def _same_law(compared: Comparison) -> list[str]:
     if ours is None or theirs is None:
         return []
     rows = [
-        [label, f"{ours[name]:,.1f}", f"{theirs[name]:,.1f}", f"{ours[name] / theirs[name]:.3f}"]
+        [label, f"{ours[name]:,.4g}", f"{theirs[name]:,.4g}", f"{ours[name] / theirs[name]:.3f}"]
         for name, label in NAMES.items()
     ]
     return [

@@ -26,6 +26,8 @@ from report import Comparison, Report, Row
 
 SIZES = (10_000, 100_000, 1_000_000)
 SATURATED_REQUESTS = 20_000
+CONVERSATIONS = {"conversation": "round_robin", "conversation_kv": "kv_aware"}
+"""Cases of the conversation trace, and the routers of their names."""
 HERE = Path(__file__).resolve().parent
 
 
@@ -53,32 +55,32 @@ def _rounds(argument: object, rounds: int) -> int:
     return max(1, min(rounds, 200_000 // argument)) if isinstance(argument, int) else rounds
 
 
-def simulate_command(trace: Path, folder: Path) -> list[str]:
+def simulate_command(trace: Path, folder: Path, router: str) -> list[str]:
     """Returns ``dynosim simulate`` of the conversation case, result files included."""
     return [
         *(sys.executable, "-m", "dynosim", "simulate", "--model", "Qwen/Qwen3-32B"),
         *("--gpu", "h200_sxm", "--backend", "vllm", "--tensor-parallel-size", "2"),
-        *("--replicas", "8", "--router", "round_robin", "--block-size", "512", "--quiet"),
+        *("--replicas", "8", "--router", router, "--block-size", "512", "--quiet"),
         *("--trace", str(trace), "--json", str(folder / "ours.json")),
     ]
 
 
 def compare_conversation(
-    trace: Path, peer: Peer | None, rounds: int, compiled: Path | None
+    case: str, router: str, trace: Path, peer: Peer | None, rounds: int, compiled: Path | None
 ) -> Comparison:
     """Returns whole processes that replay the trace: ours, and the peer's in turn."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ours = simulate_command(trace, folder)
+        ours = simulate_command(trace, folder, router)
         contestants = {"dynosim": lambda: run(ours)}
         if compiled is not None:
             contestants["dynosim, compiled"] = lambda: run(ours, compiled)
         if peer is None:
             return Comparison(alternate(rounds, contestants))
         report = folder / "peer.json"
-        contestants[PEER] = lambda: run(peer.command(trace, 8, report))
+        contestants[PEER] = lambda: run(peer.command(trace, 8, report, router))
         costs = alternate(rounds, contestants)
-        same_law = measured("conversation", trace, 1, "--peer-law")
+        same_law = measured(case, trace, 1, "--peer-law")
         return Comparison(costs, same_law.outcomes, outcomes(report))
 
 
@@ -102,10 +104,12 @@ def measure_all(args: argparse.Namespace) -> str:
     peer = Peer(args.peer_python, args.peer_law) if args.peer_python else None
     rounds, compiled = args.rounds, args.compiled
     report = Report(rounds)
-    if args.conversation:
+    trace = args.conversation
+    for case, router in CONVERSATIONS.items() if trace else ():
         report.conversation(
-            compare_conversation(args.conversation, peer, rounds, compiled),
-            rows("conversation", [args.conversation], rounds, compiled),
+            router,
+            compare_conversation(case, router, trace, peer, rounds, compiled),
+            rows(case, [trace], rounds, compiled),
         )
     if args.azure:
         report.azure(rows("azure", args.azure, rounds, compiled))

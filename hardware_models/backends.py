@@ -40,11 +40,12 @@ class Backend:
     one layer outside graphs, None where not known. ``top_p_bytes_per_logit`` is what drawing from
     the likeliest tokens moves per logit, None where it is one fused kernel like any draw.
 
-    Two figures say how kernels of this version differ from those of its tables. A product that
-    quantises its activations takes ``fused_quantization_s`` less, where the kernel before it does
-    that. Decode attention reads the KV cache once per KV head where ``decode_group_sizes`` (None:
-    all) has the query heads per KV head; else each further query head reads ``reread_share`` of it
-    again.
+    Norms of queries and keys take ``query_key_norm_kernels`` of their own, none where the rotary
+    embedding's kernel does them.
+
+    Kernels of this version differ from those of its tables: decode attention reads the KV cache
+    once per KV head where ``decode_group_sizes`` (None: all) has the query heads per KV head; else
+    each further query head reads ``reread_share`` of it again.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Backend:
     graph_mixed_steps: tuple[tuple[int, int], ...] = ()
     eager_layer_s: float | None = None
     top_p_bytes_per_logit: float | None = None
-    fused_quantization_s: float = 0.0
+    query_key_norm_kernels: int = 2
     decode_group_sizes: tuple[int, ...] | None = None
     reread_share: float = 0.0
 

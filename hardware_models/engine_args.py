@@ -13,6 +13,7 @@ KvCacheDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"
 Sampling = Literal["greedy", "top_p"]
 SpeculativeMethod = Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
 ExpertDistribution = Literal["balanced", "power_law_1.01", "power_law_1.2"]
+MoeBackend = Literal["trtllm"]
 All2AllBackend = Literal[
     "allgather_reducescatter",
     "deepep_high_throughput",
@@ -42,6 +43,8 @@ class EngineArgs:
     """Version of the engine; by default the newest one known."""
     tensor_parallel_size: Positive = 1
     """GPUs that share every layer."""
+    tensor_parallel_across_nodes: bool = False
+    """Let GPUs of several nodes share every layer, over the network."""
     pipeline_parallel_size: Positive = 1
     """Stages that the layers are cut into."""
     data_parallel_size: Positive = 1
@@ -50,6 +53,8 @@ class EngineArgs:
     """Give each GPU whole experts rather than a slice of every expert."""
     expert_distribution: ExpertDistribution = "power_law_1.2"
     """How evenly tokens spread over experts; real routers are skewed."""
+    moe_backend: MoeBackend | None = None
+    """Kernels of fp8 experts on Blackwell; by default those that were measured (trtllm)."""
     all2all_backend: All2AllBackend | None = None
     """What carries tokens between ranks and experts; by default the backend's own."""
     load_balance_method: str | None = None
@@ -90,6 +95,18 @@ class EngineArgs:
     """API processes that take requests in and stream the answers of one engine."""
     schedule_conservativeness: Annotated[float, Ge(0)] = 1.0
     """How much room entering requests leave for outputs to come (sglang)."""
+    scheduler_recv_interval: Positive = 1
+    """Decode steps between two looks at who has arrived (sglang)."""
+    batch_wait_timeout_iters: Annotated[int, Ge(0)] = 0
+    """Steps that prompts wait for each other while others decode (trtllm)."""
+    batch_wait_max_tokens_ratio: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Share of the token budget at which prompts wait no longer (trtllm)."""
+    attention_dp_enable_balance: bool = False
+    """Hold a rank's prompts until all data-parallel ranks have one (trtllm)."""
+    attention_dp_timeout_iters: Annotated[int, Ge(0)] = 50
+    """Steps after which prompts of some ranks go without those of others (trtllm)."""
+    attention_dp_batching_wait_iters: Annotated[int, Ge(0)] = 10
+    """Steps that prompts wait for more once all ranks have one (trtllm)."""
     calibration: str | None = None
     """File of fitted overheads, or `none`; by default those that dynosim ships."""
     num_gpu_blocks_override: Positive | None = None

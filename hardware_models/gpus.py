@@ -23,7 +23,7 @@ class Gpu:
     of measured kernel tables (None: roofline only); ``tables_nearest`` that of the measured GPU
     most like this one, whose efficiencies may stand in. ``multiprocessors``, their shared memory
     and the L2 cache are None where no model of time asks for them. ``nvlink_gpus`` is how many
-    GPUs one NVLink group joins where that is less than a node: a bridge joins two.
+    GPUs one NVLink group joins where that is no node: a bridge joins two, a rack 72.
     ``own_tables`` is a folder of tables that the user measured, asked before the shipped ones.
     """
 
@@ -51,9 +51,19 @@ class Gpu:
 
     def joins_by_nvlink(self, num_gpus: int) -> bool:
         """Whether the GPUs of such a group, inside a node, all talk over NVLink."""
+        return num_gpus == 1 or num_gpus <= self.nvlink_domain_gpus
+
+    @property
+    def nvlink_domain_gpus(self) -> int:
+        """How many GPUs NVLink joins: a bridge's, a node's or a rack's; 1 without NVLink."""
         if self.nvlink_bandwidth_bytes_s is None:
-            return False
-        return self.nvlink_gpus is None or num_gpus <= self.nvlink_gpus
+            return 1
+        return self.nvlink_gpus or self.gpus_per_node
+
+    @property
+    def near_gpus(self) -> int:
+        """How many GPUs reach each other without a network: a node's, or more over NVLink."""
+        return max(self.gpus_per_node, self.nvlink_domain_gpus)
 
     def peak(self, dtype: str) -> float:
         """Returns the dense peak rate in FLOP/s; KeyError where the GPU has no such dtype."""

@@ -127,7 +127,7 @@ def _option(
     def keeps(load: Load) -> bool:
         return look(load, seed).excess(slos) <= 0
 
-    refusal = screen_for(workload_at(space.workload, rate_of(1.0), seed), None)(deployment)
+    refusal = screen_for(workload_at(space.workload, rate_of(1.0), seed))(deployment)
     if refusal is not None:
         return Option(deployment=deployment, reason=f"{refusal.reason}: {refusal.detail}")
     found = find_boundary(keeps, "rate", start=1.0, cap=RATE_CAP)

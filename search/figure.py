@@ -34,7 +34,7 @@ def frontier_figure(result: SearchResult) -> Figure:
     figure = Figure(figsize=(9.0, 6.0), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    names = _axis_metrics(result)
+    names = axis_metrics(result)
     _draw_trials(axes, result, names)
     _draw_frontier(axes, result, names)
     _draw_marks(axes, result, names)
@@ -47,7 +47,16 @@ def save_png(figure: Figure, path: Path) -> None:
     figure.savefig(path, format="png", metadata={"Software": None})
 
 
-def _axis_metrics(result: SearchResult) -> tuple[str, str]:
+def save_svg(figure: Figure, path: Path) -> None:
+    """Writes a figure as SVG with its text as text, with the same bytes for the same figure."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "dynosim", "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def axis_metrics(result: SearchResult) -> tuple[str, str]:
+    """Returns the metrics across and up: the second objective and the first."""
     names = [o.metric for o in result.space.objectives]
     if len(names) > 1:
         return names[1], names[0]

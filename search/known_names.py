@@ -20,13 +20,26 @@ LookUp = Callable[[Any], Hashable]
 _LOOK_UPS: dict[str, LookUp] = {
     "model": lambda name: get_model(name).name,
     "gpu": lambda name: get_gpu(name).key,
+    "prefill_gpu": lambda name: name and get_gpu(name).key,
     "backend": lambda name: get_backend(name).name,
     "router": lambda name: find_module("dynosim.sim.cluster.routers", "router", name).__name__,
+    "prefill_router": lambda name: (
+        name and find_module("dynosim.sim.cluster.routers", "router", name).__name__
+    ),
     "load_balance_method": lambda name: (
         name and find_module("dynosim.sim.cluster.balancers", "load balance method", name).__name__
     ),
 }
 """What each name means: two spellings of one thing mean the same."""
+
+
+def meaning(name: str, value: str) -> Hashable:
+    """Returns what ``value`` means as field ``name``: itself, where it is no catalogue's name.
+
+    Raises UserError where the field's catalogue does not know it.
+    """
+    look_up = _LOOK_UPS.get(name)
+    return value if look_up is None else look_up(value)
 
 
 def name_problems(dimensions: Iterable[Dimension], source: Source) -> list[UserError]:

@@ -14,6 +14,7 @@ LATENCIES = {
     "e2el": "E2E latency",
     "queue": "queue time",
     "prefill": "prefill time",
+    "transfer": "KV transfer time",
 }
 STATISTICS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 
@@ -61,6 +62,8 @@ METRICS: dict[str, Metric] = _plain(
     ("request_goodput", "Goodput", "req/s", "maximize"),
     ("prefix_hit_rate", "Prefix hit rate", "", "maximize"),
     ("usd_per_million_output_tokens", "Cost", "USD per million output tokens", "minimize"),
+    ("joules_per_output_token", "Energy", "J per output token", "minimize"),
+    ("mean_watts", "Power of the GPU boards", "W", "minimize"),
     ("quality", "Accuracy retained", "", "maximize"),
     ("slo_attainment", "Share of requests within SLO", "", "maximize"),
     ("busy_share", "Busy share of the engines", "", "maximize"),

@@ -17,7 +17,9 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.quantiles import Progressions, median, quantiles
-from dynosim.sim.results import ReplicaLog, RunResult
+from dynosim.sim.refusal import Refusal
+from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
+from dynosim.sim.tiers.result import TierResult
 
 PERCENTILES = (50, 90, 95, 99)
 GOODPUT_KINDS = ("ttft", "tpot", "e2el")
@@ -42,13 +44,17 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     metrics |= _itl_statistics(result)
     metrics |= _goodput(latency_s, slos_ms, metrics["duration"])
     metrics |= _per_user(latency_s["tpot"])
-    metrics |= _engine_use(result)
+    metrics |= _engine_use(result.replicas)
+    if result.tiers is not None:
+        metrics |= _tier_hits(result.tiers, metrics["total_input_tokens"])
+    if result.hand_overs is not None:
+        metrics |= _hand_over_use(result.hand_overs, metrics["duration"])
     if result.drafting is not None:
         metrics |= _verification(result, result.drafting)
     return metrics
 
 
-def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> Metrics:
+def per_gpu(metrics: Metrics, num_gpus: float, usd_per_gpu_hour: float | None) -> Metrics:
     """Returns throughput per GPU and what it costs; NaN where the GPU has no price."""
     price = float("nan") if usd_per_gpu_hour is None else usd_per_gpu_hour
     usd_per_hour = price * num_gpus
@@ -63,20 +69,28 @@ def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> 
 
 
 def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
-    """Returns per-request seconds: ttft, its parts frontend, queue and prefill, tpot, e2el.
+    """Returns per-request seconds: ttft, its parts frontend, router, queue and prefill, tpot, e2el.
 
-    NaN for refused requests, and for the TPOT of single-token answers, which have none.
+    NaN for refused requests, and for the TPOT of single-token answers, which have none. With a
+    prefill pool the TTFT has one part more, transfer; what then is still computed of the prompt
+    where the answer is decoded belongs to prefill.
     """
     gaps = np.maximum(result.workload.output_tokens - 1, 0)
     decode_s = result.finish_s - result.first_token_s
     ttft_s = result.first_token_s - result.sent_s
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(gaps > 0, decode_s / gaps, np.nan)
+    router_s = result.routed_s - result.arrived_s
+    queue_s = result.scheduled_s - result.routed_s
+    rest_s = ttft_s - router_s - queue_s - result.frontend_s
+    parts_s = {"router": router_s, "queue": queue_s, "prefill": rest_s}
+    if result.hand_overs is not None:
+        transfer_s = np.where(result.completed, result.hand_overs.transfer_s, np.nan)
+        parts_s |= {"prefill": rest_s - transfer_s, "transfer": transfer_s}
     return {
         "ttft": ttft_s,
         "frontend": result.frontend_s,
-        "queue": result.scheduled_s - result.arrived_s,
-        "prefill": ttft_s - (result.scheduled_s - result.arrived_s) - result.frontend_s,
+        **parts_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
     }
@@ -94,6 +108,8 @@ def _counts_and_rates(result: RunResult) -> Metrics:
         "duration": duration_s,
         "completed": completed,
         "failed": len(done) - completed,
+        "rejected": int(result.shed.sum()),
+        **_rejections(result),
         "total_input_tokens": input_tokens,
         "total_output_tokens": output_tokens,
         "request_throughput": completed / duration_s,
@@ -103,6 +119,12 @@ def _counts_and_rates(result: RunResult) -> Metrics:
         "preemptions": int(result.preemptions.sum()),
         "prefix_hit_rate": float(result.cached_tokens[done].sum() / max(input_tokens, 1)),
     }
+
+
+def _rejections(result: RunResult) -> Metrics:
+    """Returns how many requests were shed, by reason."""
+    reasons = [r for r in Refusal if r > Refusal.TOO_LONG]
+    return {f"rejected_{r.name.lower()}": int((result.refusal == r).sum()) for r in reasons}
 
 
 def _max_concurrent(result: RunResult) -> int:
@@ -208,6 +230,22 @@ def _per_user(tpot_s: FloatArray) -> Metrics:
     return {"output_tok_s_per_user": 1.0 / median(tpot_s)}
 
 
+def _tier_hits(tiers: TierResult, input_tokens: float) -> Metrics:
+    """Returns the shares of prompt tokens that were loaded from each tier, and what loads took.
+
+    ``prefix_hit_rate`` counts them, too, as far as they were still there when the request entered.
+    """
+    took_ms = (tiers.end_s - tiers.start_s) * 1e3
+    return {
+        **{
+            f"kv_{tier.name}_hit_rate": tier.loaded_tokens / max(input_tokens, 1)
+            for tier in tiers.tiers
+        },
+        "kv_loads": len(took_ms),
+        "mean_kv_load_ms": float(took_ms.mean()) if len(took_ms) else 0.0,
+    }
+
+
 def _verification(result: RunResult, drafting: Drafting) -> Metrics:
     """Returns what became of the drafts, under the names of ``vllm bench serve``.
 
@@ -226,19 +264,35 @@ def _verification(result: RunResult, drafting: Drafting) -> Metrics:
     }
 
 
-def _engine_use(result: RunResult) -> Metrics:
+def _engine_use(replicas: tuple[ReplicaLog, ...]) -> Metrics:
     """Returns KV use and busy share over the replicas that did anything."""
-    logs = [log.steps for log in result.replicas if len(log.steps)]
+    logs = [log.steps for log in replicas if len(log.steps)]
     if not logs:
         return {"kv_usage_mean": float("nan"), "kv_usage_peak": float("nan"), "busy_share": 0.0}
     busy_s = sum(float(steps.durations_s.sum()) for steps in logs)
     held = sum(float(steps.used_blocks @ steps.durations_s) for steps in logs)
     end_s = max(float(steps.start_s[-1] + steps.durations_s[-1]) for steps in logs)
     begin_s = min(float(steps.start_s[0]) for steps in logs)
-    span_s = (end_s - begin_s) * len(result.replicas)
-    num_blocks = result.replicas[0].num_blocks
+    span_s = (end_s - begin_s) * len(replicas)
+    num_blocks = replicas[0].num_blocks
     return {
         "kv_usage_mean": held / (num_blocks * busy_s),
         "kv_usage_peak": max(float(steps.used_blocks.max()) for steps in logs) / num_blocks,
         "busy_share": busy_s / span_s,
+    }
+
+
+def _hand_over_use(hand_overs: HandOvers, duration_s: float) -> Metrics:
+    """Returns what a prefill pool and the links did; ``link_busy_share`` is the busiest's.
+
+    A link's ``use`` is what it carried of what it could have carried.
+    """
+    links = hand_overs.links
+    own = {f"prefill_{name}": v for name, v in _engine_use(hand_overs.replicas).items()}
+    return own | {
+        "prefill_requests": int((hand_overs.replica >= 0).sum()),
+        # Every byte leaves one link and comes in through another.
+        "kv_transfer_gb": sum(link.carried_bytes for link in links) / 2e9,
+        "link_busy_share": max(link.busy_s for link in links) / duration_s,
+        "link_use": max(link.carried_bytes / link.bandwidth_bytes_s for link in links) / duration_s,
     }

@@ -79,6 +79,7 @@ def bench_document(
         "seed": seed,
         "sources": [asdict(source) for source in simulation.timer.sources],
         "warnings": list(simulation.warnings),
+        **_prefill(simulation),
         **(more or {}),
         "metrics": {k: _json_number(v) for k, v in metrics.items() if k not in _BENCH_METRICS},
     }
@@ -91,8 +92,29 @@ def bench_document(
     return document | {"dynosim": own}
 
 
+def _prefill(simulation: Simulation) -> Json:
+    """Returns what there is to say of a prefill pool; nothing where there is none."""
+    pool, hand_overs = simulation.prefill, simulation.result.hand_overs
+    if pool is None or hand_overs is None:
+        return {}
+    return {
+        "prefill": {
+            "engine": asdict(pool.engine.args),
+            "gpu": pool.engine.gpu.key,
+            "kv_cache_tokens": pool.memory.kv_cache_tokens,
+            "sources": [asdict(source) for source in pool.timer.sources],
+        },
+        "links": [
+            {name: _json_number(value) for name, value in asdict(link).items()}
+            for link in hand_overs.links
+        ],
+    }
+
+
 def request_columns(result: RunResult) -> Columns:
     """Returns what is written of each request, in the workload's order; NaN for no such time."""
+    hand_overs = result.hand_overs
+    prefill = {} if hand_overs is None else {"prefill_replica": hand_overs.replica}
     times = {f"{k}_ms": v * 1e3 for k, v in request_latencies_s(result).items()}
     return {
         "request": np.arange(len(result.workload)),
@@ -100,6 +122,7 @@ def request_columns(result: RunResult) -> Columns:
         "input_tokens": result.workload.input_tokens,
         "output_tokens": result.workload.output_tokens,
         "replica": result.replica,
+        **prefill,
         "cached_tokens": result.cached_tokens,
         "preemptions": result.preemptions,
         **times,
@@ -108,7 +131,7 @@ def request_columns(result: RunResult) -> Columns:
 
 def write_json(path: Path, document: Json) -> None:
     """Writes one JSON document, whole or not at all."""
-    _write_atomically(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_json_lines(path: Path, columns: Columns) -> None:
@@ -120,7 +143,7 @@ def write_json_lines(path: Path, columns: Columns) -> None:
     forms, cells = zip(*map(_form, columns.values()), strict=True)
     pairs = [f"{json.dumps(name)}: {form}" for name, form in zip(columns, forms, strict=True)]
     line = f"{{{', '.join(pairs)}}}\n"
-    _write_atomically(path, "".join(map(line.__mod__, zip(*cells, strict=True))))
+    write_atomically(path, "".join(map(line.__mod__, zip(*cells, strict=True))))
 
 
 def _form(column: IntArray | FloatArray) -> tuple[str, list[int] | list[float] | list[str]]:
@@ -132,7 +155,8 @@ def _form(column: IntArray | FloatArray) -> tuple[str, list[int] | list[float] |
     return "%.6f", column.tolist()
 
 
-def _write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file, whole or not at all."""
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dynosim.accuracy import inferencex
 from dynosim.accuracy.case import Case
@@ -41,6 +42,13 @@ PROMPTS_PER_SLOT = 10
 RANGE_RATIO = 0.8
 """Shortest length as a share of ISL and OSL (``RANDOM_RANGE_RATIO`` of InferenceX)."""
 BACKENDS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trtllm": "trtllm"}
+GENERATED: Mapping[str, Mapping[str, Any]] = {
+    "vllm": {},
+    "sglang": {},
+    "trtllm": {"cuda_graph_padding": True},
+}
+"""What the configurations that AIConfigurator generates say beyond an engine's defaults: its own
+runs were made with such."""
 MAX_TP = 8
 """GPUs of one node; rows with more leave open how the model was laid out over nodes."""
 
@@ -210,7 +218,7 @@ def _deployment(
         data_parallel_size=ranks,
         enable_expert_parallel=float(row["ep"] or 1) > 1,
         max_model_len=run.isl + run.osl + 256,
-        **{"enable_prefix_caching": False, **(recipe.flags if recipe else {})},
+        **{"enable_prefix_caching": False, **(recipe.flags if recipe else GENERATED[run.backend])},
     )
     return deployment, guesses
 

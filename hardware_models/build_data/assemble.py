@@ -108,7 +108,7 @@ def _candidates(
             device=system.device,
             upstream=", ".join(m.upstream for m in files),
         )
-        clean = _without_bad_rows(rows, origin, family.name, rejected)
+        clean = _without_bad_rows(rows, origin, family, rejected)
         found[version] = {
             group: _judged_use(Candidate(part, origin), group, family, system, rejected)
             for group, part in clean.groups(family.group_keys)
@@ -116,15 +116,21 @@ def _candidates(
     return found
 
 
-def _without_bad_rows(rows: Rows, origin: Origin, family: str, rejected: list[Rejection]) -> Rows:
+def _without_bad_rows(
+    rows: Rows, origin: Origin, family: Family, rejected: list[Rejection]
+) -> Rows:
     for reason, mask in (
         ("no positive finite latency", quality.unmeasured),
         (f"over {quality.SPIKE_RATIO:g} times both neighbours on its curve", quality.spikes),
+        (
+            f"over {quality.BUMP_RATIO:g} times what stands on both sides on its curve",
+            lambda rows: quality.bumps(rows, family.bump_rows),
+        ),
     ):
         bad = mask(rows)
         if bad.any():
-            count = int(bad.sum())
-            rejected.append(Rejection(family, origin.backend, origin.version, (), count, reason))
+            count, version = int(bad.sum()), origin.version
+            rejected.append(Rejection(family.name, origin.backend, version, (), count, reason))
             rows = rows.take(~bad)
     return rows
 
@@ -201,12 +207,18 @@ def _judged_gain(
         return candidate
     dtype = family.keys[0]
     over_plain = _ratios(candidate.rows.without(dtype), plain.rows.without(dtype), family.tokens)
-    over_others = []
+    over_others, noticeable = [], []
     for groups in others:
         other = groups.get(group)
         if other is not None and other.fault is None:
             over_others.append(_ratios(candidate.rows, other.rows, family.tokens, least_s=0.0))
-    return replace(candidate, fault=quality.slower_than_plain(over_plain, over_others))
+            noticeable.append(
+                _ratios(candidate.rows, other.rows, family.tokens, quality.NOTICEABLE_S)
+            )
+    fault = quality.slower_than_plain(over_plain, over_others)
+    if fault is None and family.shares_kernels:
+        fault = quality.slower_than_all(noticeable)
+    return replace(candidate, fault=fault)
 
 
 def _ratios(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynosim.hardware_models.build_data import communication
+from dynosim.hardware_models.build_data import communication, quality
 from dynosim.hardware_models.build_data.quality import foreign_device
 from dynosim.hardware_models.build_data.rows import Rows, concatenate
 from dynosim.hardware_models.build_data.system import (
@@ -35,6 +35,10 @@ class Family:
     and substituted by that group. The last ``curve_keys`` keys vary along one curve, which comes
     from one kernel. ``tokens`` names the key that counts tokens in families of weights, whose
     first key is the weights' format.
+
+    ``preferred_kernels`` go before others measured at the same shapes. ``bump_rows`` is the width
+    of humps on a curve that are left out. ``shares_kernels`` says that backends take their kernels
+    from the same few libraries, so that none is much slower than every other.
     """
 
     name: str
@@ -45,6 +49,9 @@ class Family:
     tokens: str | None = None
     backends: tuple[str, ...] = BACKENDS
     only: Mapping[str, str | int] = field(default_factory=dict)
+    preferred_kernels: tuple[str, ...] = ()
+    bump_rows: int = 0
+    shares_kernels: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -77,7 +84,8 @@ class Family:
     def _parsed(self, file: Measured, raw: Raw, system: System) -> list[Rows]:
         curve = self.keys[: -self.curve_keys]
         parts = [reader(raw, system) for reader in self.files[file.path.name]]
-        return [one_kernel_per_curve(part, raw["kernel_source"], curve) for part in parts]
+        kernel, first = raw["kernel_source"], self.preferred_kernels
+        return [one_kernel_per_curve(part, kernel, curve, first) for part in parts]
 
 
 def _where(raw: Raw, mask: NDArray[np.bool_]) -> Raw:
@@ -102,19 +110,22 @@ def _array(column: Any) -> NDArray[Any]:
     return np.asarray(values[coded.indices.to_numpy()])
 
 
-def one_kernel_per_curve(rows: Rows, kernel: NDArray[Any], curve: tuple[str, ...]) -> Rows:
+def one_kernel_per_curve(
+    rows: Rows, kernel: NDArray[Any], curve: tuple[str, ...], preferred: tuple[str, ...] = ()
+) -> Rows:
     """Returns the rows without the second kernels of a curve that was measured by several.
 
     Some tables time two attention or expert kernels at the same shapes. An engine runs one of
-    them, and a curve put together from both has jumps that no engine shows. The one with the most
-    rows in the file is the one collected as the backend's default. Kernels that take turns along
-    a curve, each shape measured once, are the backend's own choice and stay.
+    them, and a curve put together from both has jumps that no engine shows. That is a
+    ``preferred`` one, else the one with the most rows in the file: the one collected as the
+    backend's default. Kernels that take turns along a curve, each shape measured once, are the
+    backend's own choice and stay.
     """
     names, code, count = np.unique(kernel, return_inverse=True, return_counts=True)
     shape, line = rows.ids(rows.keys), rows.ids(curve)
     pairs = np.unique(np.stack([shape, code]), axis=1)
     contested = np.isin(line, line[np.isin(shape, _repeated(pairs[0]))])
-    rank = np.lexsort((names, -count)).argsort()[code]
+    rank = np.lexsort((names, -count, ~np.isin(names, preferred))).argsort()[code]
     best = np.full(int(line.max(initial=-1)) + 1, len(names))
     np.minimum.at(best, line, rank)
     return rows.take(~contested | (rank == best[line]))
@@ -185,6 +196,25 @@ def _mla_bmm(raw: Raw, system: System) -> Rows:
     return Rows({**rows.columns, "op": op}, rows.latency_s)
 
 
+def _quantise(part: str) -> Reader:
+    """Returns the reader of one part of quantising activations: finding scales, or casting."""
+    plain = _renamed(_same("k", "m"))
+
+    def read(raw: Raw, system: System) -> Rows:
+        rows = plain(raw, system)
+        # vLLM's scales are differences of two measurements, in small shapes mere noise: left out.
+        seconds = np.where(rows.latency_s < quality.RESOLUTION_S, 0.0, rows.latency_s)
+        return Rows({"part": np.full(len(rows), part), **rows.columns}, seconds)
+
+    return read
+
+
+TRTLLM_GEN_EXPERTS = "moe_torch_flow_min_latency"
+"""TensorRT-LLM's ``moe_config.backend: TRTLLM`` in nvfp4. Its deployment guides for DeepSeek-R1 and
+gpt-oss take these kernels on Blackwell, "universally faster" than CUTLASS, whose rows are more;
+they take the same time as those that vLLM and SGLang call (within 10 %)."""
+
+
 def _attention_family(name: str, length: str) -> Family:
     files = {f"{name}_perf.parquet": (_attention(length),)}
     return Family(name=name, folder="attention", files=files, group_keys=4, curve_keys=2)
@@ -206,6 +236,21 @@ FAMILIES: tuple[Family, ...] = (
         group_keys=1,
         curve_keys=1,
         tokens="m",
+        bump_rows=3,
+        shares_kernels=True,
+    ),
+    Family(
+        name="quantise",
+        folder="quantize",
+        files={
+            "computescale_perf.parquet": (_quantise("scale"),),
+            "scale_matrix_perf.parquet": (_quantise("cast"),),
+        },
+        group_keys=1,
+        curve_keys=1,
+        # SGLang's rows are unfused PyTorch: casting takes longer there than its whole fp8 GEMM.
+        backends=("trtllm", "vllm"),
+        only={"quant_dtype": "fp8"},
     ),
     _attention_family("context_attention", "isl"),
     _attention_family("generation_attention", "kv_tokens"),
@@ -216,6 +261,8 @@ FAMILIES: tuple[Family, ...] = (
         group_keys=5,
         curve_keys=1,
         tokens="num_tokens",
+        preferred_kernels=(TRTLLM_GEN_EXPERTS,),
+        shares_kernels=True,
     ),
     _mla_family("mla_context", "context_mla", _mla(length="isl"), 2),
     _mla_family("mla_generation", "generation_mla", _mla(length="kv_tokens"), 2),

@@ -17,6 +17,9 @@ from dynosim.hardware_models.build_data.rows import Rows
 
 Mask = NDArray[np.bool_]
 
+RESOLUTION_S = 2e-7
+"""No kernel is shorter: what is, is noise."""
+
 LAUNCH_BOUND_S = 2e-6
 """Shapes that need less than this at the GPU's peak rates take a kernel's launch, not its work."""
 
@@ -41,6 +44,11 @@ SPIKE_RATIO = 3.0
 """Rows this far above both neighbours on their curve: 1 in 10,000. Kernels switched from one
 size to the next step up or down, they do not come back."""
 
+BUMP_RATIO = 1.5
+"""The same for GEMMs, where a few neighbours may share the hiccup. Where kernels are really
+switched the slower stretch is longer, or less above what follows (1.39: TensorRT-LLM's fp8_block
+at 129-256 tokens)."""
+
 PLAIN = "bfloat16"
 FEW_TOKENS = 64
 """Up to this many tokens a product is bound by reading its weights."""
@@ -57,6 +65,14 @@ the slow paths start at 1.27 (int4 experts of vLLM 0.19 on H200) and 2.3 (fp8 ex
 OVER_OTHERS = 1.5
 """The same weights over those of every other backend. The slow paths start at 1.66; sound tables
 reach more, but not together with :data:`OVER_PLAIN`."""
+
+
+NOTICEABLE_S = 10e-6
+"""Products that another backend takes this long for show which kernel they ran."""
+
+SLOWER_THAN_ALL = 1.4
+"""Products over those of every other backend, where kernels come from the same libraries. Sound
+tables reach 1.32 (TensorRT-LLM's fp8, which includes finding scales); faulty ones start at 1.47."""
 
 
 def unmeasured(rows: Rows) -> Mask:
@@ -86,6 +102,24 @@ def spikes(rows: Rows, ratio: float = SPIKE_RATIO) -> Mask:
     inside = (curve[:-2] == curve[1:-1]) & (curve[2:] == curve[1:-1])
     around = np.maximum(rows.latency_s[:-2], rows.latency_s[2:])
     found[1:-1] = inside & (rows.latency_s[1:-1] > ratio * around)
+    return found
+
+
+def bumps(rows: Rows, width: int, ratio: float = BUMP_RATIO) -> Mask:
+    """Fault: up to ``width`` rows in a row that are all well above those before and behind them.
+
+    ``rows`` are sorted by all keys; what begins or ends a curve passes.
+    """
+    curve = rows.ids(rows.keys[:-1])
+    latency_s, count = rows.latency_s, len(rows)
+    found = np.zeros(count, dtype=bool)
+    for wide in range(1, min(width, count - 2) + 1):
+        before, behind = slice(0, count - wide - 1), slice(wide + 1, count)
+        lowest = np.min([latency_s[1 + i : count - wide + i] for i in range(wide)], axis=0)
+        around = np.maximum(latency_s[before], latency_s[behind])
+        high = (curve[before] == curve[behind]) & (lowest > ratio * around)
+        for i in range(wide):
+            found[1 + i : count - wide + i] |= high
     return found
 
 
@@ -166,4 +200,19 @@ def slower_than_plain(over_plain: NDArray[Any], over_others: Sequence[NDArray[An
         f"slower than bfloat16: up to {FEW_TOKENS} tokens these weights take {own:.1f} times as "
         f"long to read as 16-bit ones of the same backend, other backends read them "
         f"{nearest:.1f} times as fast or faster"
+    )
+
+
+def slower_than_all(over_others: Sequence[NDArray[Any]]) -> str | None:
+    """Fault: every other backend runs the same products much faster, from the same libraries.
+
+    ``over_others`` are seconds over those of each other backend, at few tokens. The mark of a
+    kernel that was not tuned when it was measured, as the engine tunes it when it starts.
+    """
+    judged = [float(np.median(r)) for r in over_others if len(r) >= MIN_STREAMING_ROWS]
+    if len(judged) < 2 or min(judged) <= SLOWER_THAN_ALL:
+        return None
+    return (
+        f"slower than all: up to {FEW_TOKENS} tokens these products take {min(judged):.1f} times "
+        f"as long as with any other backend on this GPU"
     )

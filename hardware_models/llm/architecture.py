@@ -71,7 +71,8 @@ class Quantization:
     ``fp8_block`` (128 x 128), ``int8`` (weights and activations), ``int8_weight_only``, ``int4``
     (weights only: AWQ, GPTQ, w4a16), ``nvfp4`` or ``mxfp4``;
     embeddings, norms and ``excluded`` modules stay in the model's base dtype.
-    ``bits_per_weight`` includes scales and zero points.
+    ``bits_per_weight`` includes scales and zero points. ``static_scales``: the checkpoint brings
+    the scales of quantised activations.
     """
 
     method: str = "none"
@@ -82,6 +83,7 @@ class Quantization:
     experts_bits_per_weight: float = 16.0
     quantizes_attention: bool = True
     quantizes_lm_head: bool = False
+    static_scales: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,8 @@ class LlmArchitecture:
     """Layers of the checkpoint that predict a further token; no part of ``layers``."""
     attention_output_gate: bool = False
     """Whether the query projection is twice as wide, its second half gating the output."""
+    query_key_norm: Literal["none", "head", "whole"] = "none"
+    """Whether queries and keys are normed, head by head or over all heads (and GPUs)."""
     rotary_positions: int | None = None
     """Rows of the table of rotary angles where scaling makes it longer than the context."""
 

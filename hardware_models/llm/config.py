@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dynosim.hardware_models.llm.architecture import (
     LinearStateShape,
@@ -40,6 +40,12 @@ _MTP_FAMILIES = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "mimo", "glm4
 _TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "starcoder2", "gpt2")
 _BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "phi", "gpt2")
 _PLAIN_MLP = ("phi", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "falcon", "gptj", "nemotron")
+_NORMS_HEADS = (
+    *("qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"),
+    *("qwen3_5_text", "qwen3_5_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text"),
+    *("gemma3", "gemma3_text"),
+)
+_NORMS_ALL_HEADS = ("minimax_m2", "olmo2")
 _PARALLEL_BLOCKS = ("phi", "falcon", "gptj", "cohere", "cohere2")
 _SHARED_WIDTH = (
     "shared_expert_intermediate_size",
@@ -98,8 +104,15 @@ def parse_config(
         mtp_layers=config.integer(*_MTP_KEYS, default=int(family in _MTP_FAMILIES), least=0),
         rotary_positions=_rotary_positions(config),
         parallel_blocks=family in _PARALLEL_BLOCKS or config.flag("use_parallel_residual", False),
+        query_key_norm=_query_key_norm(config, family),
         attention_output_gate=family == "qwen3_next" or config.flag("attn_output_gate", False),
     )
+
+
+def _query_key_norm(config: Fields, family: str) -> Literal["none", "head", "whole"]:
+    if family in _NORMS_ALL_HEADS:
+        return "whole"
+    return "head" if family in _NORMS_HEADS or config.flag("use_qk_norm", False) else "none"
 
 
 def _text_part(outer: Fields) -> Fields:

@@ -81,7 +81,8 @@ def _uniform(method: str, format_: str, bits: float) -> Quantization:
 def _fp8(config: Fields, dtype: str) -> Quantization:
     if config.has("weight_block_size"):
         return _uniform("fp8", "fp8_block", _FP8_BLOCK_BITS)
-    return _uniform("fp8", "fp8", 8.0)
+    is_static = config.text("activation_scheme", default="dynamic") == "static"
+    return replace(_uniform("fp8", "fp8", 8.0), static_scales=is_static)
 
 
 def _grouped(config: Fields, dtype: str) -> Quantization:
@@ -112,8 +113,13 @@ def _compressed_tensors(config: Fields, dtype: str) -> Quantization:
     weights = group.mapping("weights") if group else None
     if group is None or weights is None:
         raise config.error("config_groups", "the first group has no weights")
-    format_, bits = _format(weights, weight_only=not group.has("input_activations"))
-    return replace(_uniform("compressed-tensors", format_, bits), kv_cache=_kv_scheme(config))
+    inputs = group.mapping("input_activations")
+    format_, bits = _format(weights, weight_only=inputs is None)
+    return replace(
+        _uniform("compressed-tensors", format_, bits),
+        kv_cache=_kv_scheme(config),
+        static_scales=inputs is not None and not inputs.flag("dynamic", True),
+    )
 
 
 def _format(weights: Fields, *, weight_only: bool) -> tuple[str, float]:
@@ -143,7 +149,11 @@ def _modelopt(config: Fields, dtype: str) -> Quantization:
         allowed = f"allowed: {', '.join(known)}"
         raise inner.error("quant_algo", f"algorithm {algorithm!r} is not modelled", allowed)
     kv_fp8 = inner.text("kv_cache_quant_algo").upper() == "FP8" or _kv_scheme(inner) == "fp8"
-    plain = replace(_uniform("modelopt", *known[algorithm]), kv_cache="fp8" if kv_fp8 else "auto")
+    plain = replace(
+        _uniform("modelopt", *known[algorithm]),
+        kv_cache="fp8" if kv_fp8 else "auto",
+        static_scales=algorithm in ("FP8", "NVFP4"),
+    )
     return _excluding(plain, inner, dtype)
 
 

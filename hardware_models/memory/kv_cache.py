@@ -121,12 +121,12 @@ def _groups(kinds: dict[tuple[int | None, bool], int]) -> tuple[PageGroup, ...]:
 
 def _state_block_size(engine: ResolvedEngine, per_token: int, block_size: int) -> int:
     """Tokens per block so that a page of attention is at least as large as a layer's state."""
-    state = _state_bytes(engine.model, engine.args.tensor_parallel_size)
+    state = state_bytes(engine.model, engine.args.tensor_parallel_size)
     multiple = max(block_size, _MAMBA_BLOCK_MULTIPLE)
     return max(block_size, -(-state // (per_token * multiple)) * multiple)
 
 
-def _state_bytes(model: LlmArchitecture, tp: int) -> int:
+def state_bytes(model: LlmArchitecture, tp: int) -> int:
     shape = model.linear_state
     if shape is None:
         return 0

@@ -58,6 +58,11 @@ def _parallel(engine: ResolvedEngine) -> Iterator[str]:
         yield f"tensor_parallel_size {tp} does not divide {heads} attention heads"
     if model.mla is None and max(key_value, tp) % min(key_value, tp):
         yield f"tensor_parallel_size {tp} and {key_value} key-value heads do not divide"
+    if tp > engine.gpu.near_gpus and not engine.args.tensor_parallel_across_nodes:
+        yield (
+            f"a group of tensor_parallel_size {tp} does not fit the {engine.gpu.near_gpus} "
+            f"{engine.gpu.key} of a node; tensor_parallel_across_nodes lets it use the network"
+        )
     vocabulary = padded_vocabulary(model)
     if vocabulary % tp:
         yield f"tensor_parallel_size {tp} does not divide the vocabulary of {vocabulary}"

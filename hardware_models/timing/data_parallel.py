@@ -102,10 +102,17 @@ class DataParallelTimer:
     @classmethod
     def compile(cls, engine: ResolvedEngine) -> DataParallelTimer:
         """Returns the timer of an engine's ranks; UserError where something has no price."""
+        return cls.of_priced(engine, price(engine), graphs_of(engine))
+
+    @classmethod
+    def of_priced(
+        cls, engine: ResolvedEngine, priced: PricedEngine, graphs: tuple[Graphs, Graphs]
+    ) -> DataParallelTimer:
+        """Returns the timer of ranks whose ops cost what ``priced`` says."""
         backend = engine.backend
         return cls(
-            price(engine),
-            graphs_of(engine),
+            priced,
+            graphs,
             ranks=engine.ranks_in_step,
             eager=engine.args.enforce_eager,
             host_step_s=backend.host_step_s,

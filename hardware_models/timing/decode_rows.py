@@ -46,6 +46,11 @@ class DecodeRows:
         grids = tuple((layers, grid.mapped(change)) for (layers, grid), change in pairs)
         return DecodeRows(grids, constant_s)
 
+    def read_again(self, times: float) -> DecodeRows:
+        """Returns rows of kernels that read all they read ``times``; launches stay."""
+        grids = tuple((layers, grid.read_again(times)) for layers, grid in self._grids)
+        return DecodeRows(grids, lambda n: self.constant_s(n) * times)
+
     def __getitem__(self, num_decode: int) -> DecodeRow:
         row = self._rows.get(num_decode)
         if row is None:

@@ -1,4 +1,4 @@
-"""GEMM latencies of one weight dtype: measured (n, k) sites, each a line over m."""
+"""Latencies at measured widths, each a line over tokens: GEMMs of one dtype, and passes."""
 
 from __future__ import annotations
 
@@ -78,3 +78,26 @@ class GemmSites:
     def _site(self, site: int, m: FloatArray, roof: GemmRoof) -> FloatArray:
         n, k = self.sites[site].tolist()
         return held_line(m, self.m[site], self.seconds[site], lambda x: roof(x, n, k))
+
+
+@dataclass(frozen=True, eq=False)
+class CurveSites:
+    """Measured seconds over m of a kernel that passes once over (m x k), for every k."""
+
+    k: FloatArray
+    m: tuple[FloatArray, ...]
+    seconds: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(cls, table: OpTable) -> CurveSites:
+        """Returns the sites of a table with keys k, m (rows sorted in that order)."""
+        k, m = (table.column(key).astype(np.float64) for key in ("k", "m"))
+        starts = np.flatnonzero(np.diff(k)) + 1
+        first = np.concatenate(([0], starts))
+        return cls(k[first], tuple(np.split(m, starts)), tuple(np.split(table.latency_s, starts)))
+
+    def seconds_at(self, m: FloatArray, k: int) -> FloatArray:
+        """Returns seconds for every ``m``: of the nearest k, what is beyond its own at its rate."""
+        near = int(np.argmin(np.abs(np.log2(self.k / k))))
+        elements = m * (k / self.k[near])
+        return held_line(elements, self.m[near], self.seconds[near], lambda x: x)

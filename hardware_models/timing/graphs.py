@@ -10,6 +10,8 @@ from dynosim.hardware_models.arrays import FloatArray, IndexArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.graph_sizes import largest_graph, prefill_sizes, sizes
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.timing.launches import dense_layers, num_eager
+from dynosim.hardware_models.timing.ops import decompose
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def graphs_of(engine: ResolvedEngine) -> tuple[Graphs, Graphs]:
     padding of one that always pads.
     """
     args, backend = engine.args, engine.backend
-    launch_s = engine.model.num_layers * (backend.eager_layer_s or 0.0)
+    layers = dense_layers(num_eager(decompose(engine)), args.tensor_parallel_size)
+    launch_s = layers * (backend.eager_layer_s or 0.0)
     if args.enforce_eager:
         if backend.eager_layer_s is None:
             raise UserError(

@@ -2,10 +2,11 @@
 
 Counted per layer, the same for the three backends, since all of them fuse alike: two fused
 residual-add-and-norms, one fused rotary embedding and KV write, one fused activation, the
-projections, attention, and one all-reduce behind attention and one behind the MLP. Not
-priced: bias adds and query/key norms (inside those kernels). With expert parallelism but no data
-parallelism every GPU sees all tokens and the sum is an all-reduce; data-parallel ranks exchange
-tokens with each other (:mod:`.exchange`), and what they do together counts the tokens of all.
+projections, attention, and one all-reduce behind attention and one behind the MLP. Who quantises
+the input of a projection says its weight format (:mod:`.quantise`). Not priced: bias adds, which
+those kernels do. With expert parallelism but no data parallelism every GPU sees all tokens and the
+sum is an all-reduce; data-parallel ranks exchange tokens with each other (:mod:`.exchange`), and
+what they do together counts the tokens of all.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from dataclasses import dataclass
 from dynosim.hardware_models.llm.architecture import LayerGroup, LlmArchitecture
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.exchange import Exchange, exchange_of
+from dynosim.hardware_models.timing.quantise import Before, gemm_format
 from dynosim.hardware_models.timing.shapes import AttentionShape, KvDtype, MoeBlock
 
 ACTIVATION_BYTES = 2.0
 NORM_PASSES = 4
 """Hidden vectors that a fused add-and-norm moves per token: two in, two out."""
+SQUARES_BYTES = 8.0
+"""Two sums in float32."""
+LOGIT_BYTES = 4.0
 SAMPLER_BYTES_PER_LOGIT = 12.0
 """Logits converted to float32 and passed over three times (penalties, softmax, draw)."""
 
@@ -108,11 +113,11 @@ def decompose(engine: ResolvedEngine) -> ModelOps:
     for group in model.layers:
         if group.mixer == "attention":
             attention.append(_gqa(engine, group))
-            tokens += _projections(model, group, tp)
+            tokens += _projections(engine, group)
         elif group.mixer == "mla":
             attention.append(_mla(engine, group))
         elif group.mixer != "none":
-            state, projection = _state(model, group, tp)
+            state, projection = _state(engine, group)
             states.append(state)
             tokens.append(projection)
         own, shared = _split(engine, group, _mlp(engine, group))
@@ -163,9 +168,11 @@ def shard(width: int, parts: int) -> int:
     return max(1, -(-width // parts))
 
 
-def _attention_dtype(model: LlmArchitecture) -> str:
-    q = model.quantization
-    return q.linear if q.quantizes_attention else model.base_dtype
+def _attention_dtype(engine: ResolvedEngine, before: Before) -> str:
+    q = engine.model.quantization
+    if not q.quantizes_attention:
+        return engine.model.base_dtype
+    return gemm_format(q, q.linear, engine.backend.name, before)
 
 
 def _gqa(engine: ResolvedEngine, group: LayerGroup) -> Attention:
@@ -181,17 +188,30 @@ def _gqa(engine: ResolvedEngine, group: LayerGroup) -> Attention:
     return Attention(group.count, shape)
 
 
-def _projections(model: LlmArchitecture, group: LayerGroup, tp: int) -> list[TokenOp]:
+def _projections(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
+    model, tp = engine.model, engine.args.tensor_parallel_size
     q = shard(model.num_attention_heads, tp) * model.head_dim
     kv = shard(model.num_key_value_heads, tp) * model.head_dim
-    dtype = _attention_dtype(model)
+    qkv, o = _attention_dtype(engine, "norm"), _attention_dtype(engine, "attention")
     queries = 2 * q if model.attention_output_gate else q
-    return [
-        Gemm("qkv", group.count, queries + 2 * kv, model.hidden_size, dtype),
-        Gemm("o", group.count, model.hidden_size, q, dtype),
+    ops: list[TokenOp] = [
+        Gemm("qkv", group.count, queries + 2 * kv, model.hidden_size, qkv),
+        Gemm("o", group.count, model.hidden_size, q, o),
         # Rotary embedding and KV write: queries and keys read and written, values too.
         Elementwise(group.count, 2 * ACTIVATION_BYTES * (q + 2 * kv)),
     ]
+    return ops + _query_key_norms(engine, group.count, q + kv)
+
+
+def _query_key_norms(engine: ResolvedEngine, count: int, width: int) -> list[TokenOp]:
+    """Returns the norms of queries and keys; over all heads their squares are summed over GPUs."""
+    model, kernels = engine.model, engine.backend.query_key_norm_kernels
+    if model.query_key_norm == "none" or not kernels:
+        return []
+    norms = Elementwise(kernels * count, 2 * ACTIVATION_BYTES * width / kernels)
+    if model.query_key_norm == "whole" and engine.args.tensor_parallel_size > 1:
+        return [norms, AllReduce(count, SQUARES_BYTES)]
+    return [norms]
 
 
 def _mla(engine: ResolvedEngine, group: LayerGroup) -> Attention:
@@ -213,7 +233,7 @@ def _mla(engine: ResolvedEngine, group: LayerGroup) -> Attention:
         latent_dim=mla.latent_dim,
         latent_value_dim=mla.kv_lora_rank,
     )
-    dtype, hidden, count = _attention_dtype(model), model.hidden_size, group.count
+    dtype, hidden, count = _attention_dtype(engine, "norm"), model.hidden_size, group.count
     q_rank = mla.q_lora_rank
     down = mla.latent_dim + (q_rank or heads * qk_dim)
     block = [Gemm("mla down", count, down, hidden, dtype)]
@@ -222,11 +242,13 @@ def _mla(engine: ResolvedEngine, group: LayerGroup) -> Attention:
     # Decode multiplies by the same matrix in its absorbed form: equal weights, equal FLOP.
     kv_up = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     block.append(Gemm("mla kv up", count, kv_up, mla.kv_lora_rank, dtype))
-    block.append(Gemm("o", count, hidden, heads * mla.v_head_dim, dtype))
+    o_dtype = _attention_dtype(engine, "attention")
+    block.append(Gemm("o", count, hidden, heads * mla.v_head_dim, o_dtype))
     return Attention(count, shape, tuple(block))
 
 
-def _state(model: LlmArchitecture, group: LayerGroup, tp: int) -> tuple[State, Gemm]:
+def _state(engine: ResolvedEngine, group: LayerGroup) -> tuple[State, Gemm]:
+    model, tp = engine.model, engine.args.tensor_parallel_size
     state = model.linear_state
     if state is None:
         raise ValueError(f"{model.name}: {group.mixer} layers without the size of their state")
@@ -239,7 +261,7 @@ def _state(model: LlmArchitecture, group: LayerGroup, tp: int) -> tuple[State, G
         group.count,
         width,
         model.hidden_size,
-        _attention_dtype(model),
+        _attention_dtype(engine, "norm"),
     )
     return State(group.count, 2.0 * state_bytes / tp, flop), projection
 
@@ -263,7 +285,7 @@ def _all_reduce(model: LlmArchitecture, tp: int, count: int) -> list[TokenOp]:
 def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
     model, gpus = engine.model, engine.expert_gpus
     if not group.is_moe:
-        return _dense_mlp(model, group.count, group.intermediate_size, engine.mlp_gpus)
+        return _dense_mlp(engine, group.count, group.intermediate_size)
     moe = model.moe
     if moe is None:
         raise ValueError(f"{model.name}: expert layers without their dimensions")
@@ -279,20 +301,35 @@ def _mlp(engine: ResolvedEngine, group: LayerGroup) -> list[TokenOp]:
         load=engine.args.expert_distribution,
     )
     router = Gemm("router", group.count, moe.num_experts, model.hidden_size, model.base_dtype)
-    experts = Experts(group.count, block, model.quantization.experts)
-    shared = _dense_mlp(model, group.count, moe.shared_intermediate_size, engine.mlp_gpus)
-    return [router, experts, *shared]
+    experts = Experts(group.count, block, _expert_format(engine))
+    # Which experts a token goes to, and the sum of shared and routed ones.
+    choice = Elementwise(group.count, LOGIT_BYTES * moe.num_experts)
+    shared = _dense_mlp(engine, group.count, moe.shared_intermediate_size)
+    if shared:
+        shared.append(Elementwise(group.count, 3 * ACTIVATION_BYTES * model.hidden_size))
+    return [router, choice, experts, *shared]
 
 
-def _dense_mlp(model: LlmArchitecture, count: int, width: int, tp: int) -> list[TokenOp]:
+def _expert_format(engine: ResolvedEngine) -> str:
+    """Returns the experts' format, by the kernels asked for where there is a choice."""
+    dtype, capability = engine.model.quantization.experts, engine.gpu.compute_capability
+    has_choice = dtype == "fp8_block" and 10.0 <= capability < 12.0
+    return f"{dtype}_trtllm_gen" if has_choice and engine.args.moe_backend else dtype
+
+
+def _dense_mlp(engine: ResolvedEngine, count: int, width: int) -> list[TokenOp]:
     if not width:
         return []
-    inner, dtype = shard(width, tp), model.quantization.linear
+    model, q, backend = engine.model, engine.model.quantization, engine.backend.name
+    inner = shard(width, engine.mlp_gpus)
     up = 2 * inner if model.gated_mlp else inner
     return [
-        Gemm("mlp up", count, up, model.hidden_size, dtype),
+        Gemm("mlp up", count, up, model.hidden_size, gemm_format(q, q.linear, backend, "norm")),
         Elementwise(count, ACTIVATION_BYTES * (up + inner)),
-        Gemm("mlp down", count, model.hidden_size, inner, dtype),
+        Gemm(
+            *("mlp down", count, model.hidden_size, inner),
+            gemm_format(q, q.linear, backend, "activation"),
+        ),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,7 +23,9 @@ class PrefillCurve:
     of 128). ``flop_s_per_pair`` and ``kv_s_per_token`` are roofline seconds per
     (query, key) pair and per token of KV read. With ``additive`` the curve covers a whole
     attention block, projections included, whose share does not shrink with a prefix;
-    ``flop_s_per_token`` are roofline seconds of those per new token.
+    ``flop_s_per_token`` are roofline seconds of those per new token. ``shared_root_s`` are the
+    roots of what a length costs per token at most where it is a prefix: no more than any longer
+    one, so that what the first tokens take beyond a launch is not counted over again.
     """
 
     tokens: tuple[float, ...]
@@ -34,6 +36,12 @@ class PrefillCurve:
     kv_s_per_token: float = 0.0
     flop_s_per_token: float = 0.0
     additive: bool = False
+    shared_root_s: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tokens, root_s = np.array(self.tokens), np.array(self.root_s)
+        per_token = lower_envelope(root_s**2 / tokens)
+        object.__setattr__(self, "shared_root_s", tuple(np.sqrt(per_token * tokens).tolist()))
 
     @classmethod
     def of(
@@ -62,7 +70,10 @@ class PrefillCurve:
 
     def whole_s(self, tokens: float) -> float:
         """Returns the seconds of a prompt of ``tokens`` without prefix, utilisation held beyond."""
-        t, r = self.tokens, self.root_s
+        return self._along(self.root_s, tokens)
+
+    def _along(self, r: tuple[float, ...], tokens: float) -> float:
+        t = self.tokens
         i = bisect_right(t, tokens)
         if i == 0:
             return 0.0
@@ -95,7 +106,7 @@ class PrefillCurve:
                 shared = self.whole_s(whole) - self.whole_s(prefix_tokens)
             else:
                 all_pairs = 0.5 * whole * whole if window is None else pairs(whole, 0, window)
-                shared = self.whole_s(whole) * own / all_pairs
+                shared = self._along(self.shared_root_s, whole) * own / all_pairs
             seconds = max(seconds, shared)
         arithmetic = own * self.flop_s_per_pair + chunk_tokens * self.flop_s_per_token
         return max(seconds, arithmetic, reach * self.kv_s_per_token)

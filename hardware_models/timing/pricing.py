@@ -19,6 +19,7 @@ from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.decode_rows import DecodeRows
 from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.interpolate import lower_envelope
+from dynosim.hardware_models.timing.launches import dense_layers, num_in_graph
 from dynosim.hardware_models.timing.mixed import MixedTiles
 from dynosim.hardware_models.timing.mixed_source import mixed_attention, uneven_decode
 from dynosim.hardware_models.timing.ops import (
@@ -114,9 +115,7 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     token_ops = (*ops.tokens, *attention.by_parts)
     skew = (engine.backend.communication_factor, engine.backend.collective_skew_s)
     tokens, named = _summed(gpu, backend, token_ops, tp, budget + max_seqs, skew)
-    gaps_s = engine.backend.step_gap_s + engine.backend.layer_launch_s * ops.num_layers
-    tokens[1:] += gaps_s + _hand_over_s(engine, len(tokens))
-    tokens[1:] -= engine.backend.fused_quantization_s * _num_quantizing(token_ops, gpu)
+    tokens[1:] += launch_gaps_s(engine, ops, token_ops) + _hand_over_s(engine, len(tokens))
     queries = engine.speculation.query_tokens if engine.speculation else 1
     most_logits = min(queries * max_seqs, budget + max_seqs)
     logits, named_logits = _summed(gpu, backend, ops.logits, tp, max(max_seqs, most_logits), skew)
@@ -130,6 +129,13 @@ def _price(engine: ResolvedEngine, ops: ModelOps) -> PricedEngine:
     by_size = uneven.value.by_size(max_seqs) if uneven else None
     sources |= {uneven.source: None} if uneven else {}
     return PricedEngine(tokens, logits, attention, fixed, per_token, tuple(sources), joint, by_size)
+
+
+def launch_gaps_s(engine: ResolvedEngine, ops: ModelOps, token_ops: tuple[TokenOp, ...]) -> float:
+    """Returns seconds of a step between its kernels; ``token_ops`` are those over new tokens."""
+    backend = engine.backend
+    layers = dense_layers(num_in_graph(ops, token_ops), engine.args.tensor_parallel_size)
+    return backend.step_gap_s + backend.layer_launch_s * layers
 
 
 @lru_cache(maxsize=128)
@@ -162,12 +168,6 @@ def _without_noise(seconds: FloatArray) -> FloatArray:
     """Returns the curve made to rise wherever that changes it by less than :data:`SAW_TOOTH`."""
     rising = lower_envelope(seconds)
     return np.where(seconds <= SAW_TOOTH * rising, rising, seconds)
-
-
-def _num_quantizing(ops: tuple[TokenOp, ...], gpu: Gpu) -> int:
-    """Returns how many products quantise their activations."""
-    products = [op for op in ops if isinstance(op, Gemm)]
-    return sum(op.count for op in products if executed_format(op.dtype, gpu).activation_bytes < 2.0)
 
 
 def _hand_over_s(engine: ResolvedEngine, length: int) -> FloatArray:

@@ -81,7 +81,8 @@ class RooflineSource:
             except MissingTable:
                 continue
         ring = roofline.all_reduce_s(self.gpu, message_bytes, num_gpus) / LINK_SHARE
-        return _bare("all_reduce", ring + roofline.POINT_TO_POINT_S, LINK_SHARE)
+        hops_s = roofline.POINT_TO_POINT_S + roofline.network_latency_s(self.gpu, num_gpus)
+        return _bare("all_reduce", ring + hops_s, LINK_SHARE)
 
     def prefill_attention(self, shape: AttentionShape) -> Priced[PrefillCurve]:
         plain = replace(shape, kv_dtype="bfloat16")

@@ -96,8 +96,16 @@ class StepTimer:
         Of data-parallel ranks that step together it times steps in which all have equal batches;
         :class:`~.data_parallel.DataParallelTimer` times any.
         """
+        return cls.of_priced(
+            engine, price(engine).balanced(engine.ranks_in_step), graphs_of(engine)
+        )
+
+    @classmethod
+    def of_priced(
+        cls, engine: ResolvedEngine, priced: PricedEngine, graphs: tuple[Graphs, Graphs]
+    ) -> StepTimer:
+        """Returns the timer of an engine whose ops cost what ``priced`` says."""
         backend = engine.backend
-        priced, graphs = price(engine).balanced(engine.ranks_in_step), graphs_of(engine)
         if engine.args.pipeline_parallel_size > 1:
             # Stages are timed by a subclass.
             from dynosim.hardware_models.timing.pipeline import PipelinedStepTimer

@@ -14,6 +14,7 @@ from dynosim.hardware_models.timing.decode_grid import DecodeGrid
 from dynosim.hardware_models.timing.gemm_sites import GemmSites
 from dynosim.hardware_models.timing.interpolate import held_line, nearest_sites
 from dynosim.hardware_models.timing.prefill_curve import PrefillCurve
+from dynosim.hardware_models.timing.quantise import timed_too_much_s
 from dynosim.hardware_models.timing.shapes import AttentionShape, MoeBlock
 from dynosim.hardware_models.timing.source import OpSource, Priced, Provenance
 from dynosim.hardware_models.timing.tables import MissingTable, OpTable, load_table
@@ -56,6 +57,10 @@ class TableSource:
         on = self.measured_on
         rows, sites = _first_dtype(self._folder, on, self.backend, near)
         seconds = sites.seconds_at(m, n, k, lambda x, p, q: roofline.gemm_s(on, x, p, q, near))
+        if self.folder is None:
+            measured = (rows.transferred_from or self.backend).split()[0]
+            seconds = seconds - timed_too_much_s(self._folder, measured, near, m, k)
+            seconds = np.maximum(seconds, roofline.gemm_s(on, m, n, k, near))
         if on != self.gpu:
             seconds = carried(
                 seconds,
@@ -68,6 +73,8 @@ class TableSource:
 
     def moe_s(self, tokens: FloatArray, block: MoeBlock, dtype: str) -> Priced[FloatArray]:
         form, near = self._forms(dtype)
+        if self.backend in near.foreign_to:
+            raise MissingTable(f"{self.backend}: {dtype} experts were measured with other kernels")
         rows, found = _nearest_experts(self._folder, self.backend, near.moe_tables, block)
         on = self.measured_on
         seconds = held_line(
@@ -107,6 +114,7 @@ class TableSource:
             lambda x: x * near_roof,
         )
         seconds = launch + (seconds - rows.latency_s.min()) * scale
+        seconds += roofline.network_latency_s(self.gpu, num_gpus)
         return Priced(seconds, self._source("all_reduce", rows, other))
 
     def prefill_attention(self, shape: AttentionShape) -> Priced[PrefillCurve]:

@@ -38,6 +38,7 @@ SHARED_FAMILIES: Mapping[str, str] = MappingProxyType({"nccl": "nccl"})
 FAMILY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "gemm": ("gemm_dtype", "n", "k", "m"),
+        "quantise": ("part", "k", "m"),
         "context_attention": (
             *("attn_dtype", "kv_cache_dtype", "head_dim", "window_size"),
             *("num_key_value_heads", "num_heads", "batch_size", "isl"),

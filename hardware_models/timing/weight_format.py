@@ -14,7 +14,8 @@ class WeightFormat:
 
     ``weight_bytes`` per element includes scales; ``compute`` names the peak rate in
     :attr:`Gpu.peak_flop_s`. ``gemm_tables`` and ``moe_tables`` name the dtypes of the measured
-    tables that hold this format, best first.
+    tables that hold this format, best first. ``quantising`` are the parts of quantising its input
+    (:mod:`.quantise`) that a GEMM of this format does itself.
     """
 
     name: str
@@ -23,6 +24,14 @@ class WeightFormat:
     compute: str
     gemm_tables: tuple[str, ...]
     moe_tables: tuple[str, ...]
+    quantising: tuple[str, ...] = ()
+    foreign_to: tuple[str, ...] = ()
+    """Backends whose tables hold other kernels for the experts."""
+
+    @property
+    def base(self) -> str:
+        """The format's name without who quantises the input."""
+        return self.name.removesuffix("_fused").removesuffix("_static")
 
     @property
     def unpacks(self) -> bool:
@@ -37,10 +46,11 @@ def _format(
     compute: str,
     gemm_tables: tuple[str, ...] | None = None,
     moe_tables: tuple[str, ...] | None = None,
+    quantising: tuple[str, ...] = (),
 ) -> WeightFormat:
     gemm = (name,) if gemm_tables is None else gemm_tables
     moe = gemm if moe_tables is None else moe_tables
-    return WeightFormat(name, weight_bytes, activation_bytes, compute, gemm, moe)
+    return WeightFormat(name, weight_bytes, activation_bytes, compute, gemm, moe, quantising)
 
 
 UNQUANTISED = ("bfloat16", "float16", "float32")
@@ -54,12 +64,21 @@ FORMATS: dict[str, WeightFormat] = {
     for f in (
         # Only a CPU's tables have others: its engines serve unquantised models in 32 bits.
         _format("bfloat16", 2.0, 2.0, "bfloat16", UNQUANTISED, ("bfloat16",)),
-        _format("fp8", 1.0, 1.0, "fp8"),
+        _format("fp8", 1.0, 1.0, "fp8", quantising=("scale", "cast")),
+        # Scales come with the checkpoint; and the kernel before the GEMM casts its output.
+        _format("fp8_static", 1.0, 1.0, "fp8", ("fp8",), quantising=("cast",)),
+        _format("fp8_fused", 1.0, 1.0, "fp8", ("fp8",)),
         _format("fp8_block", 1.0 + 4 / 16384, 1.0, "fp8"),
+        # The kernels of ``moe_backend: trtllm``; TensorRT-LLM's table has DeepGEMM's or CUTLASS's.
+        WeightFormat(
+            *("fp8_block_trtllm_gen", 1.0 + 4 / 16384, 1.0, "fp8"),
+            *(("fp8_block",), ("fp8_block",), (), ("trtllm",)),
+        ),
         _format("int8", 1.0, 1.0, "int8", ("sq", "int8")),
         _format("int8_wo", 1.0, 2.0, "bfloat16"),
         _format("int4_wo", 0.5 + 2.5 / 128, 2.0, "bfloat16"),
-        _format("nvfp4", 0.5 + 1 / 16, 0.5 + 1 / 16, "nvfp4"),
+        _format("nvfp4", 0.5 + 1 / 16, 0.5 + 1 / 16, "nvfp4", quantising=("cast",)),
+        _format("nvfp4_fused", 0.5 + 1 / 16, 0.5 + 1 / 16, "nvfp4", ("nvfp4",)),
         _format("w4a16_mxfp4", 0.5 + 1 / 32, 2.0, "bfloat16"),
         _format("w4a8_mxfp4_mxfp8", 0.5 + 1 / 32, 1.0 + 1 / 32, "fp8"),
         _format("w4afp8", 0.5 + 2.5 / 128, 1.0, "fp8"),
@@ -113,7 +132,7 @@ def executed_format(dtype: str, gpu: Gpu) -> WeightFormat:
         wanted = FORMATS["w4a8_mxfp4_mxfp8"]
     if wanted.compute in peaks or wanted.compute == "bfloat16":
         return wanted
-    unpacked = f"{wanted.name}_unpacked"
+    unpacked = f"{wanted.base}_unpacked"
     tables = {"nvfp4": ("w4a16_mxfp4",), "w4a8_mxfp4_mxfp8": ("w4a16_mxfp4",)}
-    held = tables.get(wanted.name, ())
+    held = tables.get(wanted.base, ())
     return WeightFormat(unpacked, wanted.weight_bytes, 2.0, "bfloat16", held, held)

@@ -12,13 +12,16 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.power import mean_watts
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.step_timer import StepTimer
-from dynosim.search.estimate.engine_curve import decode_curve, engine_curve
+from dynosim.search.canonical import one_replica
+from dynosim.search.estimate.engine_curve import EngineCurve, decode_curve, engine_curve
 from dynosim.search.estimate.load import Load, summarize_load
 from dynosim.search.estimate.steady_state import SteadyState, steady_state
+from dynosim.search.estimate.two_pools import PoolCurve, two_pools
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for, scheduler_name
+from dynosim.sim.simulate import resolve_for, scheduler_name, transfer_between
 from dynosim.sim.workload.columns import Workload
 
 MOST_DECODES = 4096
@@ -38,7 +41,8 @@ def estimate(deployments: Sequence[Deployment], workload: Workload) -> Estimates
     load = summarize_load(workload)
     groups: dict[Deployment, list[int]] = defaultdict(list)
     for i, deployment in enumerate(deployments):
-        groups[_same_timer(deployment)].append(i)
+        if not deployment.prefill_replicas:
+            groups[_same_timer(deployment)].append(i)
     metrics: dict[str, FloatArray] = {}
     use = np.full(len(deployments), np.nan)
     for members in groups.values():
@@ -51,24 +55,91 @@ def estimate(deployments: Sequence[Deployment], workload: Workload) -> Estimates
         for name, column in values.items():
             full = metrics.setdefault(name, np.full(len(deployments), np.nan))
             full[members] = column
+    curves = _Curves(workload, load)
+    for i, deployment in enumerate(deployments):
+        pool = deployment.prefill_pool
+        if pool is None:
+            continue
+        try:
+            state, values = _pools(deployment, pool, curves)
+        except UserError:
+            continue
+        use[i] = state.use[0]
+        for name, column in values.items():
+            metrics.setdefault(name, np.full(len(deployments), np.nan))[i] = column[0]
     return Estimates(metrics, use)
 
 
-def _alone(deployment: Deployment) -> Deployment:
-    """Returns one replica of a deployment."""
-    return replace(deployment, replicas=1, router=Deployment.router)
+class _Curves:
+    """The curves of engines, each worked out once."""
+
+    def __init__(self, workload: Workload, load: Load) -> None:
+        self.workload = workload
+        self.load = load
+        self._timers: dict[Deployment, StepTimer] = {}
+        self._curves: dict[tuple[Deployment, int, int], EngineCurve] = {}
+
+    def of(self, pool: Deployment) -> tuple[ResolvedEngine, PoolCurve]:
+        """Returns the engine of a pool and its curve."""
+        engine, plan = _planned(one_replica(pool), self.workload)
+        slots, budget = _slots(engine, plan, self.load), engine.args.max_num_batched_tokens or 1
+        queries, length = _verification(engine)
+        most = int(min(slots, MOST_DECODES))
+        key = (_same_timer(pool), most, budget)
+        if key not in self._curves:
+            timer = self._timers.get(one_replica(pool))
+            if timer is None:
+                timer = self._timers[one_replica(pool)] = StepTimer.compile(engine)
+            curve = engine_curve(
+                timer,
+                self.load,
+                decode_curve(timer, self.load, most),
+                budget=budget,
+                mixes=_mixes(engine),
+                query_tokens=queries,
+            )
+            self._curves[key] = replace(curve, decode_s=curve.decode_s / length)
+        ranks = pool.replicas * pool.data_parallel_size
+        return engine, PoolCurve(curve=self._curves[key], slots=slots, replicas=ranks)
+
+
+def _pools(
+    deployment: Deployment, pool: Deployment, curves: _Curves
+) -> tuple[SteadyState, dict[str, FloatArray]]:
+    """Returns the state of two pools, and its metrics; UserError where they cannot run."""
+    engine, decode = curves.of(deployment.decode_pool)
+    prefill_engine, prefill = curves.of(pool)
+    transfer = transfer_between(deployment, prefill_engine, engine)
+    load = curves.load
+    tokens = round(float(np.mean(load.prompt_classes)) + load.hit_tokens)
+    port = min(transfer.egress_bytes_s, transfer.ingress_bytes_s)
+    transfer_s = transfer.latency_s + (transfer.size.of(tokens) + transfer.size.state) / port
+    state = two_pools(prefill, decode, load, transfer_s)
+    num_gpus = np.array([deployment.num_gpus], dtype=np.float64)
+    metrics = _metrics(state, load, engine, np.ones(1), num_gpus)
+    ours, theirs = engine.gpu.cloud_price_usd_hour, prefill_engine.gpu.cloud_price_usd_hour
+    if ours is not None and theirs is not None and ours != theirs:
+        own = deployment.num_prefill_gpus
+        factor = (own * theirs + (num_gpus - own) * ours) / (num_gpus * ours)
+        metrics["usd_per_hour"] *= factor
+        metrics["usd_per_million_output_tokens"] *= factor
+    return state, metrics
 
 
 def _same_timer(deployment: Deployment) -> Deployment:
     """Returns what deployments have in common whose steps take equally long."""
-    return replace(_alone(deployment), max_num_seqs=None, max_num_batched_tokens=None)
+    timer = one_replica(deployment)
+    vars(timer).update(max_num_seqs=None, max_num_batched_tokens=None)  # Nobody else has it yet.
+    return timer
 
 
 def _group(
     deployments: Sequence[Deployment], workload: Workload, load: Load
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Returns the metrics of candidates whose engines differ in nothing but their batch limits."""
-    planned = [_planned(_alone(d), workload) for d in deployments]
+    alone = [one_replica(d) for d in deployments]
+    plans = {engine: _planned(engine, workload) for engine in dict.fromkeys(alone)}
+    planned = [plans[engine] for engine in alone]
     slots = np.array([_slots(engine, plan, load) for engine, plan in planned], dtype=np.float64)
     budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in planned])
     # Every data-parallel rank has a queue and a cache of its own.
@@ -149,6 +220,9 @@ def _metrics(
     gaps = max(load.output_tokens - 1.0, 0.0)
     usd_hour = engine.gpu.cloud_price_usd_hour
     price = np.nan if usd_hour is None else usd_hour
+    # Mean requests in an engine; as if their number were Poisson it is idle where there is none.
+    present = state.rate_req_s * (mean_ttft_s + gaps * state.tpot_s)
+    watts = mean_watts(engine.gpu, num_gpus, -np.expm1(-present))
     latencies_s = {
         "ttft": (mean_ttft_s, p99_ttft_s),
         "queue": (state.mean_wait_s, state.p99_wait_s),
@@ -166,6 +240,8 @@ def _metrics(
         "output_tok_s_per_user": 1.0 / state.tpot_s,
         "usd_per_hour": price * num_gpus,
         "usd_per_million_output_tokens": price * num_gpus / (output_tok_s * 3600.0) * 1e6,
+        "mean_watts": watts,
+        "joules_per_output_token": watts / output_tok_s,
         "num_gpus": num_gpus,
         "quality": np.full(len(num_gpus), quality_of(engine.model)),
         "duration": load.num_requests / rate,

@@ -16,17 +16,9 @@ from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.routers.base import Router
+from dynosim.sim.cluster.unseen import Unseen
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.results import Recorder
-
-
-class Unseen:
-    """A replica that the router must choose without looking."""
-
-    @property
-    def outstanding(self) -> int:
-        """Raises AssertionError: there is no telling before the run."""
-        raise AssertionError("a router that is blind looked at a replica")
 
 
 def run_apart(
@@ -37,7 +29,7 @@ def run_apart(
     recorder: Recorder,
 ) -> None:
     """Runs the requests ``fitting`` to their ends, each on the replica that the router chooses."""
-    replicas = [Unseen()] * len(engines)
+    replicas = [Unseen(number) for number in range(len(engines))]
     choices = (router.choose(index, replicas) for index in fitting.data)
     chosen = np.fromiter(choices, dtype=np.int64, count=len(fitting))
     recorder.route(fitting, chosen)

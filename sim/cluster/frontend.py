@@ -220,4 +220,9 @@ def _joined(
         used_blocks=steps.used_blocks[run],
         running=steps.running[run],
         waiting=steps.waiting[run],
+        prefill_tokens=steps.prefill_tokens[run],
+        blocked=steps.blocked[run],
+        held_by=steps.held_by[run],
+        context_tokens=steps.context_tokens[run],
+        prefill_attention_s=steps.prefill_attention_s[run],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dynosim.hardware_models.timing.data_parallel import RankRun
+from dynosim.sim.cluster.prompt_balance import RankState
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.sequence import Sequence
@@ -62,9 +63,38 @@ class Rank:
 
     def accept(self, seq: Sequence) -> None:
         """Queues a request."""
+        self._count(seq)
+        self.engine.waiting.append(seq)
+
+    def expect(self, seq: Sequence, time_s: float) -> None:
+        """Queues a request whose prompt another engine computes."""
+        self._count(seq)
+        self.engine.expect(seq, time_s)
+
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> None:
+        """Takes note that the KV of a request has come; with its only token, that was all."""
+        self.engine.load(seq, time_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
+            self._discount(seq)
+
+    def _count(self, seq: Sequence) -> None:
         self.outstanding += 1
         self.prompt_tokens += seq.prompt_tokens
-        self.engine.waiting.append(seq)
+
+    def _discount(self, seq: Sequence) -> None:
+        self.outstanding -= 1
+        self.prompt_tokens -= seq.prompt_tokens
+
+    def state(self, max_num_seqs: int) -> RankState:
+        """Returns what the ranks tell each other before prompts run."""
+        num_running = len(self.engine.running)
+        has_work = num_running > 0 or self.waiting > 0
+        num_decode = self.engine.num_decode
+        return RankState(
+            has_prompt=self.engine.has_prompt(),
+            generates=num_decode > 0 or not has_work,
+            has_slot=num_decode < max_num_seqs,
+        )
 
     def plan(self, now_s: float) -> RankRun | None:
         """Returns what the rank would do next; None where it has no work."""
@@ -76,10 +106,17 @@ class Rank:
             timer.new_tokens, timer.num_logits, own_s, growth_s, steps, timer.decodes_only
         )
 
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a request that nobody wants any more; returns whether it was here."""
+        is_here = self.engine.abort(seq)
+        if is_here:
+            self.outstanding -= 1
+            self.prompt_tokens -= seq.prompt_tokens
+        return is_here
+
     def end(self) -> list[Sequence]:
         """Completes the rank's part of the run; returns the requests that it finished."""
         finished = self.engine.end()
         for seq in finished:
-            self.outstanding -= 1
-            self.prompt_tokens -= seq.prompt_tokens
+            self._discount(seq)
         return finished

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from dynosim.hardware_models.timing.data_parallel import RankRun
 from dynosim.sim.cluster.balancers.base import Balancer
+from dynosim.sim.cluster.prompt_balance import PromptBalance
 from dynosim.sim.cluster.rank import Rank
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
@@ -49,9 +50,13 @@ class RankQueues:
 
     def append(self, seq: Sequence) -> None:
         """Adds a request to the queue of the rank that the balancer chooses."""
+        self.choose(seq).accept(seq)
+
+    def choose(self, seq: Sequence) -> Rank:
+        """Returns the rank that the balancer chooses for a request, and notes it."""
         chosen = self._balancer.choose(self._ranks)
         self.rank_of[seq.index] = chosen
-        self._ranks[chosen].accept(seq)
+        return self._ranks[chosen]
 
     def __len__(self) -> int:
         return sum(rank.waiting for rank in self._ranks)
@@ -82,15 +87,56 @@ class RankGroup:
         self.is_interruptible = False
         self._timer = timer
         self._busy: list[Engine] = []
+        self._max_num_seqs = limits.max_num_seqs
+        self._last_steps = 0
+        self._balance: PromptBalance | None = None
+        if limits.attention_dp_enable_balance:
+            self._balance = PromptBalance(
+                limits.attention_dp_timeout_iters, limits.attention_dp_batching_wait_iters
+            )
 
     @property
     def engines(self) -> list[Engine]:
         """The engine of every rank."""
         return [rank.engine for rank in self._ranks]
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived at any rank and not entered."""
+        return len(self.waiting)
+
     def engine_of(self, request: int) -> Engine:
         """Returns the engine of the rank that a request went to."""
         return self._ranks[self.waiting.rank_of[request]].engine
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None]) -> None:
+        """Makes the ranks take blocks for prompts to come."""
+        for engine in self.engines:
+            engine.expect_kv(on_reserved)
+
+    def expect(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request whose prompt another replica computes, to the rank chosen for it."""
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        self.waiting.choose(seq).expect(seq, time_s)
+        return end_s
+
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> float | None:
+        """Takes note that the KV of a request has come to its rank."""
+        end_s = self.boundary_after(time_s) if self.is_interruptible else None
+        self._rank_of(seq).load(seq, time_s, with_token=with_token)
+        return end_s
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a request that keeps them."""
+        self._rank_of(seq).engine.free(seq)
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, over all ranks."""
+        return [chunk for engine in self._busy for chunk in engine.chunks]
+
+    def _rank_of(self, seq: Sequence) -> Rank:
+        return self._ranks[self.waiting.rank_of[seq.index]]
 
     def run_until(
         self, now_s: float, horizon_s: float, on_finish: Callable[[Sequence, float], None]
@@ -100,9 +146,8 @@ class RankGroup:
         Returns when the run then in progress ends, infinity where there is no more work.
         """
         while True:
-            for rank in self._ranks:
-                for seq in rank.end():
-                    on_finish(seq, now_s)
+            for seq in self.end():
+                on_finish(seq, now_s)
             end_s = self.begin(now_s)
             if end_s is None:
                 return math.inf
@@ -110,9 +155,30 @@ class RankGroup:
                 return end_s
             now_s = end_s
 
+    def end(self) -> list[Sequence]:
+        """Completes the run, if one began; returns the requests that its last step finished."""
+        if self._busy:
+            self._last_steps = self._busy[0].run[2]
+        return [seq for rank in self._ranks for seq in rank.end()]
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        return self._busy[0].run_steps if self._busy else 0
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go, between two runs, of a request that nobody wants any more."""
+        return any(rank.abort(seq) for rank in self._ranks)
+
+    def void(self, seq: Sequence) -> None:
+        """Makes the tokens of a request that has finished count no longer."""
+        self.engine_of(seq.index).void(seq)
+
     def begin(self, now_s: float) -> float | None:
         """Starts the next run at ``now_s``; returns when it ends, None where no rank has work."""
         self.is_interruptible = False
+        if self._balance is not None:
+            self._hold_prompts(self._balance)
         busy, plans = [], []
         for rank in self._ranks:
             plan = rank.plan(now_s)
@@ -130,6 +196,16 @@ class RankGroup:
         self.is_interruptible = steps > 1 and can_enter
         return end_s
 
+    def _hold_prompts(self, balance: PromptBalance) -> None:
+        """Lets prompts of all ranks run in the same step, or none; where nobody has one, decodes
+        need not stop."""
+        states = [rank.state(self._max_num_seqs) for rank in self._ranks]
+        steps = balance.steps_to_wait(states, self._last_steps)
+        if not any(state.has_prompt for state in states):
+            steps = 0
+        for rank in self._ranks:
+            rank.engine.hold_prompts(steps)
+
     def enqueue(self, seq: Sequence, time_s: float) -> float | None:
         """Takes a request that arrives; returns the end of the run in progress if that moves."""
         self.waiting.append(seq)
@@ -142,3 +218,7 @@ class RankGroup:
         for engine in self._busy:
             end_s = engine.boundary_after(time_s)
         return end_s
+
+    def cut(self, time_s: float) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        return self.boundary_after(time_s)

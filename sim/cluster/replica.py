@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from dynosim.sim.engine.schedulers.base import WaitingQueue
 from dynosim.sim.engine.sequence import Sequence
 
 
@@ -18,8 +17,8 @@ class Replica(Protocol):
     is_interruptible: bool
 
     @property
-    def waiting(self) -> WaitingQueue:
-        """The requests that have not entered."""
+    def num_waiting(self) -> int:
+        """Requests that have arrived and not entered."""
         ...
 
     def run_until(
@@ -30,4 +29,49 @@ class Replica(Protocol):
 
     def enqueue(self, seq: Sequence, time_s: float, /) -> float | None:
         """Takes a request that arrives; returns the end of the run in progress if that moves."""
+        ...
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None], /) -> None:
+        """Makes the replica one of a decode pool, which takes blocks for prompts to come."""
+        ...
+
+    def expect(self, seq: Sequence, time_s: float, /) -> float | None:
+        """Takes a request whose prompt another replica computes; returns as ``enqueue`` does."""
+        ...
+
+    def load(self, seq: Sequence, time_s: float, /, *, with_token: bool) -> float | None:
+        """Takes note that the KV of an expected request has come; returns as ``enqueue`` does."""
+        ...
+
+    def free(self, seq: Sequence, /) -> None:
+        """Frees the blocks of a request that keeps them."""
+        ...
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, and how many tokens each gets."""
+        ...
+
+    def cut(self, time_s: float, /) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        ...
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        ...
+
+    def end(self) -> list[Sequence]:
+        """Completes the run, if one began; returns the requests that its last step finished."""
+        ...
+
+    def abort(self, seq: Sequence, /) -> bool:
+        """Lets go, between two runs, of a request that nobody wants; returns whether it was here.
+
+        The tokens that it has had count no longer.
+        """
+        ...
+
+    def void(self, seq: Sequence, /) -> None:
+        """Makes the tokens of a request that has finished count no longer."""
         ...

@@ -1,22 +1,22 @@
-"""Replicas on one SimPy clock: for routers that look at them, and for closed loops."""
+"""Replicas on one SimPy clock: for closed loops, and routers at which requests wait."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Callable, Generator
-from collections.abc import Sequence as Items
 
 import numpy as np
 import simpy
 
 from dynosim.hardware_models.arrays import IntArray
+from dynosim.sim.cluster.dispatcher import Dispatcher
 from dynosim.sim.cluster.frontend import LiveFrontend
-from dynosim.sim.cluster.replica import Replica
+from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.requests import Requests
-from dynosim.sim.cluster.routers.base import Router
 from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
 
 
@@ -24,26 +24,23 @@ class Together:
     """One run: the SimPy environment, its workers and the requests on their way."""
 
     def __init__(
-        self,
-        engines: Items[Replica],
-        router: Router,
-        requests: Requests,
-        recorder: Recorder,
-        frontend: LiveFrontend,
+        self, pool: Pool, requests: Requests, recorder: Recorder, frontend: LiveFrontend
     ) -> None:
         self._env = simpy.Environment()
-        self._router = router
         self._requests = requests
         self._recorder = recorder
         self._frontend = frontend
+        self._dispatcher = Dispatcher(pool, requests, self)
+        on_run_end = self._dispatcher.serve_waiting if pool.routing.may_wait else None
         self._workers = [
-            Worker(self._env, engine, self._on_finish, lambda: self._horizon_s)
-            for engine in engines
+            Worker(
+                self._env, replica, self._on_finish, on_run_end=on_run_end, horizon=self._horizon
+            )
+            for replica in pool.replicas
         ]
         self._slots = recorder.workload.max_concurrency or 0
         self._in_flight = 0
-        # Where answers make room for requests, an engine may not run ahead of the clock at all.
-        self._horizon_s = -math.inf
+        self._next_arrival_s = -math.inf
         self._backlog: deque[int] = deque()
 
     def run(self, fitting: IntArray) -> None:
@@ -54,17 +51,24 @@ class Together:
             self._env.process(self._open_arrivals(fitting))
         self._env.run()
 
+    def _horizon(self) -> float:
+        """Returns the time before which nothing from outside can concern an engine.
+
+        Where answers make room for requests, it may not run ahead of the clock at all.
+        """
+        return -math.inf
+
     def _open_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""
         now_s = 0.0
         arrived_s = np.frombuffer(self._recorder.arrived_s)[fitting]
         for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
             if arrives_s > now_s:
-                self._horizon_s = arrives_s
+                self._next_arrival_s = arrives_s
                 yield self._env.timeout(arrives_s - self._env.now)
                 now_s = arrives_s
             self._route(index)
-        self._horizon_s = math.inf
+        self._next_arrival_s = math.inf
 
     def _capped_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Sends every request at its time, or when a slot of ``max_concurrency`` is free."""
@@ -93,18 +97,41 @@ class Together:
     def _at(self, time_s: float, now_s: float, then: Callable[[], None]) -> None:
         """Calls ``then`` at a time, which may be now."""
         if time_s > now_s:
-            event = self._env.timeout(time_s - self._env.now)
-            assert event.callbacks is not None
-            event.callbacks.append(lambda _: then())
+            self.call_at(time_s, then)
         else:
             then()
 
     def _route(self, index: int) -> None:
-        chosen = self._router.choose(index, self._workers)
-        self._recorder.replica[index] = chosen
-        self._workers[chosen].submit(self._requests.sequence(index))
+        self._dispatcher.arrive(index, self._recorder.sent_s[index])
+
+    # --- what the routers ask for -------------------------------------------------------------
+
+    def now_s(self) -> float:
+        """Returns the time."""
+        return self._env.now
+
+    def call_at(self, time_s: float, then: Callable[[], None]) -> None:
+        """Calls ``then`` at a time, not before the caller has returned."""
+        event = self._env.timeout(max(time_s - self._env.now, 0.0))
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: then())
+
+    def send(self, request: int, replica: int, waited_s: float) -> None:
+        """Queues a request at a replica."""
+        self._recorder.hand_over(request, replica, waited_s)
+        self._workers[replica].submit(self._requests.sequence(request))
+
+    def turn_away(self, request: int, reason: Refusal) -> None:
+        """Notes a request that was shed, and lets its client send the next one."""
+        now_s = self._env.now
+        self._recorder.shed(request, reason, now_s)
+        if self._slots:
+            self.call_at(now_s, lambda: self._free_slot(now_s))
+
+    # --- answers come -------------------------------------------------------------------------
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
+        self._dispatcher.finished(seq)
         if not self._slots:
             self._recorder.record(seq, time_s)
             return

@@ -33,10 +33,13 @@ class RunEnd(simpy.Event):
 class Worker:
     """Drives one replica. ``on_finish`` is called with each finished sequence and its end time.
 
-    An event ends each run that reaches the ``horizon``, the time before which nothing from
-    outside can concern the engine; runs that end before it follow each other without one
-    (conservative lookahead, Chandy and Misra 1979). An arrival may cut a run short; the event of
-    the old end is then stale and recognised by its number.
+    ``on_step`` is called as a run begins, with its end, ``on_run_end`` after a run has ended and
+    the next one begun.
+
+    An event ends each run that reaches the ``horizon``, if there is one: the time before which
+    nothing from outside can concern the engine (conservative lookahead, Chandy and Misra 1979).
+    Runs that end before it follow each other without an event. An arrival may cut a run short; the
+    event of the old end is then stale and recognised by its number.
     """
 
     def __init__(
@@ -44,28 +47,50 @@ class Worker:
         env: simpy.Environment,
         engine: Replica,
         on_finish: Callable[[Sequence, float], None],
-        horizon: Callable[[], float],
+        on_step: Callable[[float], None] | None = None,
+        on_run_end: Callable[[], None] | None = None,
+        horizon: Callable[[], float] | None = None,
     ) -> None:
         self.engine = engine
-        self.outstanding = 0
-        self.prompt_tokens = 0
         self._env = env
         self._on_finish = on_finish
+        self._on_step = on_step
+        self._after_run = on_run_end
         self._horizon = horizon
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
-
-    @property
-    def waiting(self) -> int:
-        """Requests that have not entered."""
-        return len(self.engine.waiting)
+        # Requests that nobody wants any more, until the step in progress ends; and their further
+        # attempts, which the engine must not have beside them.
+        self._leaving: list[Sequence] = []
+        self._joining: list[Sequence] = []
 
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
-        self.outstanding += 1
-        self.prompt_tokens += seq.prompt_tokens
-        sooner_s = self.engine.enqueue(seq, self._env.now)
+        if self._leaving and any(gone.index == seq.index for gone in self._leaving):
+            self._joining.append(seq)
+            return
+        self._look_again(self.engine.enqueue(seq, self._env.now))
+
+    def expect(self, seq: Sequence) -> None:
+        """Queues a request whose prompt another replica computes."""
+        self._look_again(self.engine.expect(seq, self._env.now))
+
+    def load(self, seq: Sequence, *, with_token: bool) -> None:
+        """Notes that the KV of an expected request has come, with its first token or without."""
+        now_s = self._env.now
+        sooner_s = self.engine.load(seq, now_s, with_token=with_token)
+        if with_token and seq.output_tokens == 1:
+            self._on_finish(seq, now_s)
+        self._look_again(sooner_s)
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks that were kept of a finished request."""
+        self.engine.free(seq)
+        self._look_again()
+
+    def _look_again(self, sooner_s: float | None = None) -> None:
+        """Wakes the engine, or lets its run end sooner."""
         if not self._is_busy:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
@@ -83,13 +108,44 @@ class Worker:
         assert isinstance(event, RunEnd)
         if event.number != self._run_number:
             return
-        end_s = self.engine.run_until(self._run_end_s, self._horizon(), self._finish)
+        if self._leaving:
+            self._let_go()
+        horizon_s = -math.inf if self._horizon is None else self._horizon()
+        end_s = self.engine.run_until(self._run_end_s, horizon_s, self._on_finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
+            if self._on_step is not None:
+                self._on_step(end_s)
         else:
             self._is_busy = False
+        if self._after_run is not None:
+            self._after_run()
 
-    def _finish(self, seq: Sequence, time_s: float) -> None:
-        self.outstanding -= 1
-        self.prompt_tokens -= seq.prompt_tokens
-        self._on_finish(seq, time_s)
+    # --- what nobody wants any more -----------------------------------------------------------
+
+    def abort(self, seq: Sequence) -> None:
+        """Gives up a request now; its engine lets go of it when the step in progress ends."""
+        if seq in self._joining:
+            self._joining.remove(seq)
+            return
+        self._leaving.append(seq)
+        self.cut()
+
+    def cut(self) -> None:
+        """Ends the run in progress, if any, with its step in progress."""
+        if self._is_busy and self.engine.run_steps > 1:
+            self._end_run_at(self.engine.cut(self._env.now), _RUN_END)
+
+    def _let_go(self) -> None:
+        for seq in self.engine.end():
+            if seq in self._leaving:
+                self._leaving.remove(seq)
+                self.engine.void(seq)
+            else:
+                self._on_finish(seq, self._run_end_s)
+        for seq in self._leaving:
+            assert self.engine.abort(seq), f"request {seq.index} is not where it was sent"
+        self._leaving.clear()
+        for seq in self._joining:
+            self.engine.enqueue(seq, self._run_end_s)
+        self._joining.clear()

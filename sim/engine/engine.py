@@ -8,11 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import attrgetter
+from typing import cast
 
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import BlockPool, Scheduler, WaitingQueue
+from dynosim.sim.engine.schedulers.base import (
+    BlockPool,
+    HoldsPrompts,
+    Scheduler,
+    StagingScheduler,
+    WaitingQueue,
+)
 from dynosim.sim.engine.sequence import Sequence
+from dynosim.sim.engine.staging import Staging
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 
@@ -27,7 +35,8 @@ class Engine:
     A *run* is a number of decode-only steps whose durations form an arithmetic sequence, or a
     number of steps with equal chunks of one prompt, or one step with any chunks. Between ``begin``
     and ``end`` a run may be cut short at a step boundary when ``is_interruptible``: an arrival
-    could enter then. Requests are handed over to ``enqueue``.
+    could enter then. Requests are handed over to ``enqueue``. ``on_prefilled``, if set, is called
+    with every request that gets its first token, at the end of the step that computed it.
 
     With asynchronous scheduling a batch is formed when the step before it begins. Only arrivals and
     ends could make it another one until that step ends, so here it is formed then, but they are
@@ -35,6 +44,9 @@ class Engine:
     """
 
     __slots__ = (
+        "_attention_s",
+        "_blocked",
+        "_chunk_attention_s",
         "_chunk_dts_s",
         "_ended",
         "_is_ahead",
@@ -53,6 +65,8 @@ class Engine:
         "is_interruptible",
         "kv",
         "log",
+        "on_prefilled",
+        "staging",
         "waiting",
     )
 
@@ -66,6 +80,8 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
+        self.on_prefilled: Callable[[Sequence], object] | None = None
+        self.staging: Staging | None = None
         self._timer = timer
         self._limits = limits
         self._leaps_chunks = limits.max_run > 1 and limits.leaps_chunks
@@ -75,18 +91,74 @@ class Engine:
         self._run_first = 0
         self._run_steps = 0
         self._chunk_dts_s: list[float] = []
+        self._chunk_attention_s: list[float] = []
+        self._attention_s = 0.0
+        self._blocked = 0
         self._is_async = limits.async_scheduling
         # Whether the next batch counts as formed already.
         self._is_ahead = False
-        self._unseen: list[Sequence] = []
+        self._unseen: list[tuple[WaitingQueue, Sequence]] = []
         self._ended: list[Sequence] = []
         # Only timers that know of unequal contexts have it.
         self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
+
+    # --- one of two pools ---------------------------------------------------------------------
+
+    def expect_kv(self, on_reserved: Callable[[Sequence, float], None]) -> None:
+        """Makes room for requests whose prompts other engines compute: see :class:`Staging`.
+
+        ``on_reserved`` is called with each that got its blocks, and when.
+        """
+        self.staging = Staging(self._staging_scheduler, on_reserved)
+
+    def expect(self, seq: Sequence, time_s: float) -> float | None:
+        """Takes a request whose prompt another engine computes; returns as ``enqueue`` does."""
+        assert self.staging is not None, "this engine expects nothing"
+        return self._hand_in(self.staging.expected, seq, time_s)
+
+    def load(self, seq: Sequence, time_s: float, *, with_token: bool) -> float | None:
+        """Takes note that the KV of a request has come; returns as ``enqueue`` does.
+
+        Where its only token came along, that was all, and its blocks are free.
+        """
+        assert self.staging is not None, "this engine expects nothing"
+        self.staging.num_reserved -= 1
+        if not with_token or seq.output_tokens > 1:
+            return self._hand_in(self._staging_scheduler.loaded, seq, time_s)
+        self.log.handed_over(seq.index, time_s)
+        self.free(seq)
+        return self.boundary_after(time_s) if self.is_interruptible else None
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a request that keeps them, once they are not needed any more."""
+        self._staging_scheduler.free(seq)
+
+    @property
+    def _staging_scheduler(self) -> StagingScheduler:
+        assert hasattr(self._scheduler, "loaded"), "this scheduler serves no separate pools"
+        return cast("StagingScheduler", self._scheduler)
+
+    @property
+    def chunks(self) -> list[tuple[Sequence, int]]:
+        """The prompts of the step in progress, and how many tokens each gets."""
+        return self._scheduler.chunks
 
     @property
     def running(self) -> list[Sequence]:
         """The sequences that have entered and not left, in the order in which they entered."""
         return list(self._scheduler.running.values())
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived and hold nothing yet, seen by the scheduler or not."""
+        queues = [self.waiting] if self.staging is None else [self.waiting, self.staging.expected]
+        unseen = [queue for queue, _ in self._unseen if any(queue is other for other in queues)]
+        return sum([len(queue) for queue in queues], start=len(unseen))
+
+    @property
+    def num_decode(self) -> int:
+        """Sequences that decode."""
+        return self._scheduler.decoding.size
 
     def batch(self) -> list[tuple[Sequence, int]]:
         """Returns who gets how many tokens in each step of the run in progress."""
@@ -100,11 +172,14 @@ class Engine:
 
         Several requests of one instant, and the end of a run at it, come in this order.
         """
+        return self._hand_in(self.waiting, seq, time_s)
+
+    def _hand_in(self, queue: WaitingQueue, seq: Sequence, time_s: float) -> float | None:
         end_s = self.boundary_after(time_s) if self.is_interruptible else None
         if self._is_ahead and (not self._run_steps or time_s > self._last_step_start_s()):
-            self._unseen.append(seq)
+            self._unseen.append((queue, seq))
         else:
-            self.waiting.append(seq)
+            queue.append(seq)
         return end_s
 
     def run_until(
@@ -131,15 +206,19 @@ class Engine:
         """Schedules the next run at ``now_s``; returns when it ends, None when there is no work."""
         scheduler = self._scheduler
         is_single = scheduler.schedule(now_s)
+        self._blocked = len(scheduler.waiting)
         if self._is_async:
             is_single = self._look_up(now_s, is_single)
+        if self.staging is not None:
+            self.staging.reserve(now_s)
         self._run_start_s = now_s
         if scheduler.chunks:
             return self._begin_step(now_s)
         if scheduler.decoding.width:
             # For a prompt or a decode that sat out, the next batch is another one, too.
             is_single = is_single or bool(scheduler.prefilling)
-            return self._begin_decode_run(1 if is_single else self._limits.max_run)
+            most = min(self._limits.max_run, scheduler.most_steps)
+            return self._begin_decode_run(1 if is_single else most)
         return None
 
     def _look_up(self, now_s: float, is_single: bool) -> bool:
@@ -152,12 +231,12 @@ class Engine:
         while True:
             if self._is_ahead:
                 scheduler.settle(self._ended)
-                is_single = is_single or bool(self._ended and self.waiting)
+                is_single = is_single or bool(self._ended and self._anyone_waits())
                 self._ended = []
             if self._unseen:
-                is_single = is_single or scheduler.may_overtake or not self.waiting
-                for seq in self._unseen:
-                    self.waiting.append(seq)
+                is_single = is_single or self._may_pass_queue()
+                for queue, seq in self._unseen:
+                    queue.append(seq)
                 self._unseen.clear()
             is_formed = bool(scheduler.chunks or scheduler.decoding.width)
             if is_formed or not (self._is_ahead or is_single):
@@ -165,6 +244,10 @@ class Engine:
                 return is_single
             self._is_ahead = False
             is_single = scheduler.schedule(now_s)
+            self._blocked = len(scheduler.waiting)
+
+    def _anyone_waits(self) -> bool:
+        return bool(self.waiting) or self.staging is not None
 
     def _begin_step(self, now_s: float) -> float:
         """Starts one step with prefill chunks in it."""
@@ -181,6 +264,7 @@ class Engine:
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
+        self._attention_s = attention_s
         self._run_growth_s = 0.0
         self._run_first = num_logits - num_decode
         self._run_steps = 1
@@ -201,10 +285,12 @@ class Engine:
         ((seq, chunk),) = self._scheduler.chunks
         computed = seq.computed
         self._chunk_dts_s = dts_s = [self._run_dt_s]
+        self._chunk_attention_s = attention = [self._attention_s]
         for _ in range(repeats):
             computed += chunk
             context_tokens += num_decode
             attention_s = timer.prefill_attention_s(chunk, computed)
+            attention.append(attention_s)
             dts_s.append(
                 timer.step_s(new_tokens, num_decode, attention_s, num_decode, context_tokens)
             )
@@ -228,17 +314,29 @@ class Engine:
             if size * (steps // decoding.block_size + 1) > free:
                 # It may get tight. The coming step's blocks are already taken.
                 steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
+            if self.kv.watcher is not None:
+                # Who watches is to be told of evictions when they happen: as a run begins.
+                steps = self.kv.steps_without_eviction(decoding, steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_first = 0
         self._run_steps = steps
-        # A request that arrives behind a blocked queue, or with no slot free, changes nothing.
-        self.is_interruptible = (
-            steps > 1
-            and (scheduler.may_overtake or not self.waiting)
-            and len(scheduler.running) < self._limits.max_num_seqs
-        )
+        self.is_interruptible = steps > 1 and self._may_let_in()
         return self._time_after(steps)
+
+    def _may_let_in(self) -> bool:
+        """Whether a request that comes now might change the next step.
+
+        One that arrives behind a blocked queue, or with no slot free, does not.
+        """
+        if self.staging is not None:
+            return True
+        has_slot = len(self._scheduler.running) < self._limits.max_num_seqs
+        return has_slot and self._may_pass_queue()
+
+    def _may_pass_queue(self) -> bool:
+        """Whether those who wait leave a request that comes now any chance."""
+        return self.staging is not None or self._scheduler.may_overtake or not self.waiting
 
     def _time_after(self, steps: int) -> float:
         """Returns the time at the end of the run's first ``steps`` steps."""
@@ -256,6 +354,24 @@ class Engine:
         """Returns the first step's seconds, growth per step and steps of the run in progress."""
         return self._run_dt_s, self._run_growth_s, self._run_steps
 
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        return self._run_steps
+
+    @property
+    def step_end_s(self) -> float:
+        """When the step ends, or ended, that is the only one of its run."""
+        return self._run_start_s + self._run_dt_s
+
+    def has_prompt(self) -> bool:
+        """Whether a prompt could run in the next step; for schedulers that hold them back."""
+        return cast("HoldsPrompts", self._scheduler).has_prompt()
+
+    def hold_prompts(self, steps: int) -> None:
+        """Keeps prompts out of the next run, which has at most ``steps`` steps; 0 lets them go."""
+        cast("HoldsPrompts", self._scheduler).held_steps = steps
+
     def retime(self, first_s: float, growth_s: float, steps: int) -> float:
         """Gives the run in progress the times of a group in lock step; returns when it ends.
 
@@ -271,6 +387,30 @@ class Engine:
 
         It is the first step boundary at or after ``time_s``, asynchronously the one after that.
         """
+        # Whoever expects KV takes blocks at the first boundary even so.
+        later = self._is_async and self.staging is None
+        self._run_steps = min(self._steps_until(time_s) + later, self._run_steps)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def cut(self, time_s: float) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        self._run_steps = self._steps_until(time_s)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def used_blocks_at(self, time_s: float) -> int:
+        """Returns the KV blocks held in the step in progress at a time within the run."""
+        used = self.kv.used_blocks
+        steps = self._run_steps
+        if steps > 1 and not self._scheduler.chunks:
+            decoding = self._scheduler.decoding
+            steps = self._steps_until(time_s)
+            used += decoding.blocks_needed(steps) - decoding.blocks_for_step()
+        return used
+
+    def _steps_until(self, time_s: float) -> int:
+        """Returns the run's steps up to its first boundary at or after ``time_s``."""
         elapsed = time_s - self._run_start_s
         growth = self._run_growth_s
         linear = self._run_dt_s - 0.5 * growth
@@ -284,9 +424,7 @@ class Engine:
             steps -= 1
         while self._time_after(steps) < time_s:
             steps += 1
-        self._run_steps = min(steps + self._is_async, self._run_steps)
-        self.is_interruptible = False
-        return self._time_after(self._run_steps)
+        return min(steps, self._run_steps)
 
     # --- a run ends ---------------------------------------------------------------------------
 
@@ -301,11 +439,16 @@ class Engine:
         decoding = scheduler.decoding
         kv = self.kv
         start_s, count = self._run_start_s, steps
+        context = decoding.context_tokens
+        prefill_tokens = 0
+        for _, chunk in scheduler.chunks:
+            prefill_tokens += chunk
         if steps > 1:
             if scheduler.chunks:
                 free = kv.free_blocks
                 scheduler.repeat_chunk(steps - 1)
                 start_s, count = self._log_chunks_before_last(free - kv.free_blocks), 1
+                context += (steps - 1) * decoding.width
             else:
                 kv.take_steps(decoding, steps)
         self.log.run(
@@ -318,6 +461,11 @@ class Engine:
             kv.num_blocks - kv.free_blocks,
             len(scheduler.running),
             len(scheduler.waiting),
+            prefill_tokens,
+            self._blocked,
+            scheduler.held_by,
+            context,
+            self._attention_s if prefill_tokens else 0.0,
         )
         if scheduler.decodes_pause:
             self.log.pause()
@@ -343,13 +491,21 @@ class Engine:
         scheduler = self._scheduler
         size = scheduler.decoding.size
         running, waiting = len(scheduler.running), len(scheduler.waiting)
+        blocked, held_by = self._blocked, scheduler.held_by
+        ((_, chunks),) = scheduler.chunks
+        width, context = scheduler.decoding.width, scheduler.decoding.context_tokens
+        chunk = chunks // len(self._chunk_dts_s)
         start_s = self._run_start_s
         *before, self._run_dt_s = self._chunk_dts_s
+        *attention, self._attention_s = self._chunk_attention_s
         # The blocks held grow evenly, but for where decodes come to the end of one.
         last_used = self.kv.num_blocks - self.kv.free_blocks
-        for left, dt_s in zip(range(len(before), 0, -1), before, strict=True):
+        lefts = range(len(before), 0, -1)
+        for left, dt_s, attention_s in zip(lefts, before, attention, strict=True):
             used = last_used - blocks * left // len(before)
-            self.log.run(start_s, dt_s, 0.0, 1, size, 0, used, running, waiting)
+            state = (used, running, waiting, chunk, blocked, held_by, context, attention_s)
+            self.log.run(start_s, dt_s, 0.0, 1, size, 0, *state)
+            context += width
             start_s += dt_s
         return start_s
 
@@ -364,8 +520,34 @@ class Engine:
             scheduler.prefilling.remove(seq)
             seq.emitted += 1
             seq.first_step = step
+            if self.on_prefilled is not None and seq.emitted == 1:
+                self.on_prefilled(seq)
             if seq.emitted == seq.output_tokens:
                 finished = [*finished, seq]
             else:
                 scheduler.decoding.join(seq)
         return finished
+
+    # --- what comes to nothing ----------------------------------------------------------------
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go, between two runs, of a request that nobody wants any more.
+
+        Returns whether it was here; the tokens that it has had count no longer.
+        """
+        for place, (_, unseen) in enumerate(self._unseen):
+            if unseen is seq:
+                del self._unseen[place]
+                return True
+        is_here = self._scheduler.abort(seq)
+        if is_here:
+            self.log.void(seq.index)
+        return is_here
+
+    def void(self, seq: Sequence) -> None:
+        """Makes the tokens of a request that the last run finished count no longer."""
+        if seq in self._ended:
+            # Nobody has seen it end so far.
+            self._ended.remove(seq)
+            self._scheduler.settle([seq])
+        self.log.void(seq.index)

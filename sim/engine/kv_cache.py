@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from dynosim.sim.engine.cache_watcher import CacheWatcher
 from dynosim.sim.engine.decode_set import DecodeSet
 from dynosim.sim.engine.stretch import Chain, Place, Stretch, num_units
 
@@ -43,9 +44,11 @@ class KvCache:
         "blocks_per_unit",
         "free_blocks",
         "num_blocks",
+        "watcher",
     )
 
     def __init__(self, num_blocks: int, blocks_per_unit: int = 1) -> None:
+        self.watcher: CacheWatcher | None = None
         self.num_blocks = num_blocks
         self.blocks_per_unit = blocks_per_unit
         self.free_blocks = num_blocks
@@ -106,6 +109,8 @@ class KvCache:
         ``units[:stop]``; of units that others have cached meanwhile it has its own.
         """
         known = self._num_known(units, held, start, stop)
+        if self.watcher is not None and start + known < stop:
+            self.watcher.stored(units, start + known, stop)
         if known == 0 and held:
             stretch, length = held[-1]
             # No need for another stretch where this one goes on.
@@ -193,8 +198,17 @@ class KvCache:
         """Takes the blocks of a run of decode steps but its first."""
         self.take(decoding.blocks_needed(num_steps) - decoding.blocks_for_step())
 
+    def steps_without_eviction(self, decoding: DecodeSet, num_steps: int) -> int:
+        """Returns how many of the coming decode steps find blocks that hold nothing.
+
+        The first step's blocks are taken already.
+        """
+        return decoding.steps_within(self._head + decoding.blocks_for_step(), num_steps)
+
     def _shorten(self, stretch: Stretch, size: int) -> None:
         """Forgets the units of a stretch behind ``size``."""
+        if self.watcher is not None:
+            self.watcher.evicted(stretch.units, stretch.start + size, stretch.start + stretch.size)
         stretch.size = size
         if not size:
             del self._stretches[stretch.first]
@@ -209,12 +223,23 @@ class KvCache:
                 spares.remove(stretch)
                 stretch.size = 0
             else:
-                self._shorten(stretch, stretch.size - 1)
                 if spares:
+                    # Another copy is found from now on, so nothing is forgotten.
+                    stretch.size -= 1
+                    if not stretch.size:
+                        del self._stretches[stretch.first]
                     oldest = self._stretches[unit] = spares.pop(0)
                     oldest.is_spare = False
+                else:
+                    self._shorten(stretch, stretch.size - 1)
             if spares is not None and not spares:
                 del self._spares[unit]
+
+    def flush(self) -> None:
+        """Forgets all that no request holds."""
+        free = self.free_blocks
+        self.take(free)
+        self.release([], 0, free)
 
     def release(self, held: Chain, num_full: int, num_rest: int) -> None:
         """Frees a request's blocks: ``num_full`` that are cached and ``num_rest`` that are not.

@@ -23,6 +23,14 @@ class EngineLimits:
     prefill batches; and how much of the tokens that may still be generated entering requests
     leave room for.
 
+    ``scheduler_recv_interval`` is SGLang's too: decode steps between two looks at who has arrived.
+
+    ``batch_wait_timeout_iters`` and ``batch_wait_max_tokens_ratio`` are TensorRT-LLM's: beside
+    decodes, prompts wait so many steps for each other, or until their tokens and the decodes make
+    up this share of the budget. Where ``attention_dp_enable_balance``, prompts of data-parallel
+    ranks wait for each other, for ``attention_dp_timeout_iters`` steps, and when every rank has
+    one for ``attention_dp_batching_wait_iters`` more.
+
     ``async_scheduling`` forms every batch while the one before it runs, unless the engine drafts.
 
     ``drafting`` is how the engine speculates, None where every step gives a sequence one token.
@@ -42,6 +50,12 @@ class EngineLimits:
     scheduler_reserve_full_isl: bool = True
     enable_mixed_chunk: bool = False
     schedule_conservativeness: float = 1.0
+    scheduler_recv_interval: int = 1
+    batch_wait_timeout_iters: int = 0
+    batch_wait_max_tokens_ratio: float = 0.0
+    attention_dp_enable_balance: bool = False
+    attention_dp_timeout_iters: int = 50
+    attention_dp_batching_wait_iters: int = 10
     async_scheduling: bool = False
     drafting: Drafting | None = None
     max_run: int = 1 << 40

@@ -17,6 +17,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from dynosim.sim.engine.cache_watcher import CacheWatcher
 from dynosim.sim.engine.decode_set import DecodeSet
 
 # Fewer entries than this are not worth a pass over the eviction queue.
@@ -91,9 +92,11 @@ class RadixCache:
         "is_enabled",
         "num_blocks",
         "root",
+        "watcher",
     )
 
     def __init__(self, num_blocks: int, blocks_per_unit: int = 1, is_enabled: bool = True) -> None:
+        self.watcher: CacheWatcher | None = None
         self.num_blocks = num_blocks
         self.blocks_per_unit = blocks_per_unit
         self.is_enabled = is_enabled
@@ -251,6 +254,8 @@ class RadixCache:
         node = RadixNode(parent, units, tail, next(self._numbers))
         node.blocks = num_blocks
         node.locks = 1
+        if self.watcher is not None:
+            self.watcher.stored(units, 0, len(units))
         parent.children[node.key] = node
         self._num_nodes += 1
         return node
@@ -296,6 +301,14 @@ class RadixCache:
                 self.take_step(needed - taken, size)
             done, taken = until, needed
 
+    def steps_without_eviction(self, decoding: DecodeSet, num_steps: int) -> int:
+        """Returns how many of the coming decode steps, at least one, are certain to evict nothing.
+
+        The first step's blocks are taken already, and room was made for it.
+        """
+        spare = self._available - decoding.size
+        return decoding.steps_within(max(spare, 0) + decoding.blocks_for_step(), num_steps)
+
     def give_back(self, num_blocks: int) -> None:
         """Frees blocks that were a request's own."""
         self.free_blocks += num_blocks
@@ -305,6 +318,10 @@ class RadixCache:
         """Evicts ``num_blocks`` or more, as far as there are, unless so many hold nothing."""
         if self._available < num_blocks:
             self._evict(num_blocks)
+
+    def flush(self) -> None:
+        """Forgets all that no request holds."""
+        self.make_room(self.free_blocks)
 
     def _evict(self, num_blocks: int) -> None:
         leaves = self._leaves
@@ -316,6 +333,8 @@ class RadixCache:
             assert parent is not None
             del parent.children[node.key]
             node.is_cached = False
+            if self.watcher is not None:
+                self.watcher.evicted(node.units, 0, len(node.units))
             self._num_nodes -= 1
             self._available += node.blocks
             num_blocks -= node.blocks

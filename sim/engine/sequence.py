@@ -15,7 +15,7 @@ class Sequence:
     While prefilling, ``computed`` and ``blocks`` are exact; while decoding they follow from
     ``join_step``, the decode set's step count when the sequence joined it. ``units`` are the
     identities of its leading prefix units; of the first ``named`` it holds the cached copies
-    ``held``.
+    ``held``. One that ``keeps_blocks`` holds them beyond its end, until they are freed.
     """
 
     __slots__ = (
@@ -28,6 +28,7 @@ class Sequence:
         "index",
         "is_decoding",
         "join_step",
+        "keeps_blocks",
         "named",
         "order",
         "output_tokens",
@@ -59,6 +60,7 @@ class Sequence:
         self.named = 0
         self.emitted = 0
         self.is_decoding = False
+        self.keeps_blocks = False
         self.join_step = 0
         self.order = 0
         self.first_step = -1

@@ -23,6 +23,8 @@ class SglangRules:
     in_batch_prefix_tokens: int
     lpm_queue_limit: int
     max_prefill_tokens: int
+    reserved_decode_tokens: int
+    few_slots: int
 
 
 @lru_cache(maxsize=1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from dynosim.sim.engine.inbox import Inbox
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.radix_cache import Lease, RadixCache
 from dynosim.sim.engine.schedulers.base import StepByStep
@@ -15,6 +16,7 @@ from dynosim.sim.engine.sglang_rules import sglang_rules
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.speculative_output_estimate import output_estimate
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_queue import drop
 
 
 class SglangRunning(StepByStep):
@@ -29,7 +31,8 @@ class SglangRunning(StepByStep):
         self.prefilling: list[Sequence] = []
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
-        self.waiting: deque[Sequence] = deque()
+        self._queue: deque[Sequence] = deque()
+        self.loaded: deque[Sequence] = deque()
         self._log = log
         self._rules = rules = sglang_rules()
         self._estimate = output_estimate(rules, limits.schedule_conservativeness, self.decoding)
@@ -107,8 +110,9 @@ class SglangRunning(StepByStep):
                     self._leave(seq)
                 continue
             # SGLang fails the last one that decodes; here the prompt that is in its way goes.
-            victim = self._chunked if decoding.size == 1 else self._victim()
-            assert victim is not None, "a request alone has no room"
+            is_in_the_way = decoding.size == 1 and self._chunked is not None
+            victim = self._chunked if is_in_the_way else self._victim()
+            assert victim is not None, "nobody is to blame"
             self._send_back(victim)
             self.kv.make_room(-(-ahead * decoding.size // self._block_size))
         kept = sorted((s for s in self.running.values() if s.is_decoding), key=self._least_last)
@@ -133,7 +137,8 @@ class SglangRunning(StepByStep):
         if seq.is_decoding:
             self.decoding.leave(seq)
             self._estimate.remove(seq.index)
-            self._log.interrupt(seq.index, seq.first_step)
+            if seq.first_step < self._log.num_steps:
+                self._log.interrupt(seq.index, seq.first_step)
         else:
             self.prefilling.remove(seq)
             self._chunked = None
@@ -141,7 +146,29 @@ class SglangRunning(StepByStep):
         seq.target = seq.prompt_tokens + seq.emitted
         seq.computed = seq.blocks = 0
         seq.preemptions += 1
-        self.waiting.append(seq)
+        self._queue.append(seq)
+
+    def _give_up(self, seq: Sequence) -> None:
+        """Lets go of a running sequence for good, before its end."""
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+            self._estimate.remove(seq.index)
+            self._log.interrupt(seq.index, seq.first_step)
+            self._num_gone += 1
+        else:
+            self.prefilling.remove(seq)
+            if self._chunked is seq:
+                self._chunked = None
+        self._let_go(seq)
+        del self._leases[seq.index]
+
+    def _forget_waiting(self, waiting: deque[Sequence] | Inbox, seq: Sequence) -> bool:
+        """Drops a sequence that waits; of one that was retracted there is an empty lease."""
+        is_here = drop(waiting, seq)
+        if is_here:
+            self._leases.pop(seq.index, None)
+        return is_here
 
     def _let_go(self, seq: Sequence) -> None:
         lease = self._leases[seq.index]
@@ -186,6 +213,11 @@ class SglangRunning(StepByStep):
     def _let_end(self, seq: Sequence) -> None:
         del self.running[seq.order]
         self._cache(seq)
+        if not seq.keeps_blocks:
+            self.free(seq)
+        self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a sequence; those in the tree stay until they are needed."""
         self._let_go(seq)
         del self._leases[seq.index]
-        self._log.stint(seq.index, seq.first_step, self._log.num_steps)

@@ -65,6 +65,7 @@ class SpeculativeEngine(Engine):
             new_tokens += chunk
             num_logits += seq.computed + chunk == seq.target
         self._run_dt_s = timer.step_s(new_tokens, num_logits, attention_s, num_decode, context)
+        self._attention_s = attention_s
         self._run_growth_s = 0.0
         self._run_first = num_logits - num_decode * self._query_tokens
         self._run_steps = 1
@@ -72,12 +73,13 @@ class SpeculativeEngine(Engine):
         return now_s + self._run_dt_s
 
     def _begin_decode_run(self, max_run: int) -> float:
-        scheduler = self._scheduler
         decoding = self._decoding
         steps = min(decoding.steps_to_finish(), max_run)
         if steps > 1:
             # The coming step's blocks are already taken.
             steps = decoding.steps_within(self.kv.free_blocks + decoding.blocks_for_step(), steps)
+            if self.kv.watcher is not None:
+                steps = self.kv.steps_without_eviction(decoding, steps)
         timer = cast("SpeculativeTimer", self._timer)
         self._steps_s = timer.decode_steps_s(decoding.width, decoding.contexts(steps))
         self._ends_s = self._run_start_s + np.cumsum(self._steps_s)
@@ -85,18 +87,20 @@ class SpeculativeEngine(Engine):
         self._run_growth_s = 0.0
         self._run_first = 0
         self._run_steps = steps
-        self.is_interruptible = (
-            steps > 1
-            and (scheduler.may_overtake or not self.waiting)
-            and len(scheduler.running) < self._limits.max_num_seqs
-        )
+        self.is_interruptible = steps > 1 and self._may_let_in()
         return float(self._ends_s[-1])
 
     def boundary_after(self, time_s: float) -> float:
-        steps = int(np.searchsorted(self._ends_s[: self._run_steps], time_s)) + 1
-        self._run_steps = min(steps, self._run_steps)
+        self._run_steps = self._steps_until(time_s)
         self.is_interruptible = False
         return float(self._ends_s[self._run_steps - 1])
+
+    def cut(self, time_s: float) -> float:
+        return self.boundary_after(time_s)
+
+    def _steps_until(self, time_s: float) -> int:
+        steps = int(np.searchsorted(self._ends_s[: self._run_steps], time_s)) + 1
+        return min(steps, self._run_steps)
 
     def end(self) -> list[Sequence]:
         if self._run_steps > 1:
@@ -117,6 +121,9 @@ class SpeculativeEngine(Engine):
             decoding.size,
             len(self._scheduler.running),
             len(self._scheduler.waiting),
+            decoding.contexts(steps - 1),
+            self._blocked,
+            self._scheduler.held_by,
         )
         decoding.advance(steps - 1)
         self._run_start_s = float(starts_s[-1])

@@ -13,12 +13,15 @@ import numpy as np
 from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 
 # Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
-_RUN = Struct("=4d5i")
+_RUN = Struct("=4d5i3iqd")
 _STINT = Struct("=3q")
 _VERIFIED = Struct("=3q")
+_HANDED_OVER = Struct("=qd")
 _FLOATS = ("start_s", "dt_s", "growth_s", "counts")
 _COUNTS = ("num_decode", "num_first", "used_blocks", "running", "waiting")
-_ROW = np.dtype([(name, "f8") for name in _FLOATS] + [(name, "i4") for name in _COUNTS])
+_SHAPES = ("prefill_tokens", "blocked", "held_by", "context_tokens", "prefill_attention_s")
+_TYPES = ("f8",) * len(_FLOATS) + ("i4",) * len(_COUNTS) + ("i4", "i4", "i4", "i8", "f8")
+_ROW = np.dtype(list(zip((*_FLOATS, *_COUNTS, *_SHAPES), _TYPES, strict=True)))
 _NUM_DECODE = 4
 _pack_run = _RUN.pack
 _pack_stint = _STINT.pack
@@ -33,10 +36,18 @@ class StepLog:
     sits out: of a stint it counts only as the first step.
 
     With speculative decoding the steps of a stint but its first may give several tokens; how many
-    they gave is kept beside.
+    they gave is kept beside; so are first tokens that other engines computed.
     """
 
-    __slots__ = ("_pauses", "_runs", "_stints", "_verified", "num_steps")
+    __slots__ = (
+        "_handed_over",
+        "_pauses",
+        "_runs",
+        "_stints",
+        "_verified",
+        "_void",
+        "num_steps",
+    )
 
     def __init__(self) -> None:
         self.num_steps = 0
@@ -44,6 +55,10 @@ class StepLog:
         self._runs = bytearray()
         self._stints = bytearray()
         self._verified = bytearray()
+        self._handed_over = bytearray()
+        # Of requests whose attempts came to nothing: the bytes of stints, and of verifications,
+        # that were written before.
+        self._void: dict[int, tuple[int, int]] = {}
 
     def run(
         self,
@@ -56,10 +71,28 @@ class StepLog:
         used_blocks: int,
         running: int,
         waiting: int,
+        prefill_tokens: int = 0,
+        blocked: int = 0,
+        held_by: int = 0,
+        context_tokens: int = 0,
+        prefill_attention_s: float = 0.0,
     ) -> None:
         """Adds a run, as described by :class:`Steps`."""
         self._runs += _pack_run(
-            start_s, dt_s, growth_s, count, num_decode, num_first, used_blocks, running, waiting
+            start_s,
+            dt_s,
+            growth_s,
+            count,
+            num_decode,
+            num_first,
+            used_blocks,
+            running,
+            waiting,
+            prefill_tokens,
+            blocked,
+            held_by,
+            context_tokens,
+            prefill_attention_s,
         )
         self.num_steps += count
 
@@ -71,12 +104,17 @@ class StepLog:
         num_decode: int,
         running: int,
         waiting: int,
+        context_tokens: IntArray,
+        blocked: int,
+        held_by: int,
     ) -> None:
-        """Adds runs of one step each."""
+        """Adds runs of one step each, without prompts."""
         rows = np.zeros(len(start_s), dtype=_ROW)
         rows["start_s"], rows["dt_s"], rows["counts"] = start_s, dt_s, 1.0
         rows["num_decode"], rows["used_blocks"] = num_decode, used_blocks
         rows["running"], rows["waiting"] = running, waiting
+        rows["blocked"], rows["held_by"] = blocked, held_by
+        rows["context_tokens"] = context_tokens
         self._runs += rows.tobytes()
         self.num_steps += len(rows)
 
@@ -84,12 +122,20 @@ class StepLog:
         """Notes that verifications in so many steps gave ``request`` these tokens."""
         self._verified += _VERIFIED.pack(request, tokens, steps)
 
+    def handed_over(self, request: int, time_s: float) -> None:
+        """Notes that ``request`` came with its first token, which clients get now."""
+        self._handed_over += _HANDED_OVER.pack(request, time_s)
+
     def stint(self, request: int, first_step: int, end_step: int) -> None:
         """Adds one token for ``request`` at the end of every step in [first_step, end_step).
 
         Pauses are left out, unless the stint begins with one.
         """
         self._stints += _pack_stint(request, first_step, end_step)
+
+    def void(self, request: int) -> None:
+        """Makes all tokens that ``request`` had here so far none of its own."""
+        self._void[request] = len(self._stints), len(self._verified)
 
     def pause(self) -> None:
         """Makes the last run, of one step, one that its decoding sequences sit out."""
@@ -138,16 +184,30 @@ class StepLog:
         is_pause = np.zeros(len(rows), dtype=np.bool_)
         is_pause[np.array(self._pauses, dtype=np.int64)] = True
         floats = (rows[name].copy() for name in _FLOATS)
-        counts = (rows[name].copy() for name in _COUNTS)
+        counts = (rows[name].copy() for name in (*_COUNTS, *_SHAPES))
         return Steps(is_pause, *floats, *counts)
 
     def stints(self) -> IntArray:
         """Returns (request, first_step, end_step) rows, one per stint, in order of their ends."""
-        return np.frombuffer(self._stints, dtype=np.int64).reshape(-1, 3).copy()
+        return self._valid(self._stints, 0)
+
+    def hand_overs(self) -> tuple[IntArray, FloatArray]:
+        """Returns the requests that came with their first token, and when clients got it."""
+        rows = np.frombuffer(self._handed_over, dtype=[("request", "i8"), ("time_s", "f8")])
+        return rows["request"].copy(), rows["time_s"].copy()
 
     def verifications(self) -> IntArray:
         """Returns (request, tokens, steps) rows of speculative decoding."""
-        return np.frombuffer(self._verified, dtype=np.int64).reshape(-1, 3).copy()
+        return self._valid(self._verified, 1)
+
+    def _valid(self, packed: bytearray, which: int) -> IntArray:
+        """Returns rows but those of requests that were voided after them."""
+        rows = np.frombuffer(packed, dtype=np.int64).reshape(-1, 3).copy()
+        if not self._void:
+            return rows
+        ends = {request: written[which] // _STINT.size for request, written in self._void.items()}
+        from_row = np.array([ends.get(request, 0) for request in rows[:, 0].tolist()])
+        return np.asarray(rows[np.arange(len(rows)) >= from_row])
 
 
 @dataclass(frozen=True)
@@ -159,6 +219,12 @@ class Steps:
     a stint. Where ``is_pause``, the run is one step that ``num_decode`` requests sit out, and they
     get their token with the next run that is none. The
     other columns are KV blocks held and requests running and waiting at the run's end.
+
+    Every step computes ``prefill_tokens`` of prompts, whose attention alone took
+    ``prefill_attention_s``. Before the first one those who decode had ``context_tokens`` in sum,
+    and ``num_decode`` more before each further one. When the batch was formed
+    ``blocked`` requests could not enter, the next of them for want of ``held_by``
+    (:mod:`~dynosim.sim.engine.holds`).
     """
 
     is_pause: BoolArray
@@ -171,6 +237,11 @@ class Steps:
     used_blocks: IntArray
     running: IntArray
     waiting: IntArray
+    prefill_tokens: IntArray
+    blocked: IntArray
+    held_by: IntArray
+    context_tokens: IntArray
+    prefill_attention_s: FloatArray
 
     def __len__(self) -> int:
         return int(self.counts.sum())

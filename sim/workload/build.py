@@ -17,7 +17,7 @@ def build_workload(spec: WorkloadSpec) -> Workload:
     """
     check_spec(spec)
     if spec.trace is None:
-        return synthesize(spec)
+        return replace(synthesize(spec), client=spec.client)
     load = read_trace(
         spec.trace,
         spec.trace_format,
@@ -27,4 +27,4 @@ def build_workload(spec: WorkloadSpec) -> Workload:
         seed=spec.seed,
         block_tokens=spec.trace_block_tokens,
     )
-    return replace(load, max_concurrency=spec.max_concurrency)
+    return replace(load, max_concurrency=spec.max_concurrency, client=spec.client)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload import summary
+from dynosim.sim.workload.client import PATIENT, ClientPolicy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,7 +24,8 @@ class Workload:
     Where ``max_concurrency`` is set, request ``i`` is sent at ``arrival_s[i]`` or when a slot
     frees, whichever is later, in order, and its latencies count from then (as in
     ``vllm bench serve``). ``notes`` says what a reader dropped or changed. ``priority`` is used by
-    the priority scheduling policy, lower first; None is 0 for all.
+    the priority scheduling policy, lower first; None is 0 for all. ``session`` tells which requests
+    are turns of one conversation, where the trace says so.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Workload:
     max_concurrency: int | None = None
     notes: tuple[str, ...] = ()
     priority: IntArray | None = None
+    session: IntArray | None = None
+    client: ClientPolicy = PATIENT
 
     def __len__(self) -> int:
         return len(self.arrival_s)

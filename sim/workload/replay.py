@@ -45,6 +45,7 @@ def replay(
         prefix_ids=ids,
         prefix_offsets=offsets,
         prefix_block_tokens=rows.block_tokens,
+        session=None if rows.session is None else rows.session[kept],
         notes=rows.notes + notes,
     ).check()
 

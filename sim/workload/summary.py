@@ -27,8 +27,9 @@ def _shape_problems(load: Workload) -> list[str]:
         "prefix_ids": (np.int64, len(load.prefix_ids)),
         "prefix_offsets": (np.int64, n + 1),
     }
-    if load.priority is not None:
-        expected["priority"] = (np.int64, n)
+    for name in ("priority", "session"):
+        if getattr(load, name) is not None:
+            expected[name] = (np.int64, n)
     found = []
     for column, (dtype, size) in expected.items():
         values = getattr(load, column)

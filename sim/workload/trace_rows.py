@@ -26,7 +26,8 @@ def _no_ids() -> IntArray:
 class TraceRows:
     """Rows in file order. ``arrival_ns`` is nanoseconds from any origin; ``hash_ids`` and
     ``hash_offsets`` are ragged rows of full and last partial blocks of ``block_tokens`` tokens,
-    absent (``block_tokens`` 0) where the format has none."""
+    absent (``block_tokens`` 0) where the format has none. ``session`` numbers the conversations
+    that rows are turns of, None where the format does not say."""
 
     arrival_ns: IntArray
     input_tokens: IntArray
@@ -34,6 +35,7 @@ class TraceRows:
     hash_ids: IntArray = field(default_factory=_no_ids)
     hash_offsets: IntArray = field(default_factory=_no_ids)
     block_tokens: int = 0
+    session: IntArray | None = None
     notes: tuple[str, ...] = ()
 
 

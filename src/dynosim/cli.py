@@ -19,12 +19,15 @@ COMMANDS = {
     "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
     "capacity": "Find the most users, or requests a second, whose latency stays within limits.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
+    "inspect": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
+    "report": "Write the HTML report and the figures of a search anew, from its output folder.",
     "plan": "Say how many of which GPU a demand needs, and what that costs.",
     "explain": "Say what each layer adds on the way from a baseline to a tuned deployment.",
     "compare": "Compare results side by side: metrics, change, winner.",
     "export": "Write launch files or benchmark commands of a deployment, in a vendor's spelling.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
+    "startup": "Show what passes until a new replica serves, stage by stage.",
     "list": "List the GPUs, models or backends that the other commands know.",
 }
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from dynosim.accuracy.expectation import Expectation
 from dynosim.hardware_models.engine_args import EngineArgs
+from dynosim.sim.bottleneck.report import Bottleneck
+from dynosim.sim.bottleneck.what_if import Widening
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.replicates import Estimate
 from dynosim.sim.simulate import Simulation
@@ -17,8 +19,10 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = (
     ("TTFT", "ttft"),
     ("  frontend", "frontend"),
+    ("  router", "router"),
     ("  queue", "queue"),
     ("  prefill", "prefill"),
+    ("  transfer", "transfer"),
     ("TPOT", "tpot"),
     ("ITL", "itl"),
     ("E2EL", "e2el"),
@@ -32,6 +36,7 @@ def summary(
     goodput_ms: Mapping[str, float],
     expectation: Expectation,
     spread: Mapping[str, Estimate],
+    bound: Bottleneck | None,
 ) -> str:
     """Returns the text that ``dynosim simulate`` prints; the same run gives the same bytes."""
     rows = [("Throughput", _throughput(metrics)), ("Per user, GPU", _shares(metrics))]
@@ -40,8 +45,12 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_tiers(simulation, metrics),
+        *_bound_by(bound),
+        *_hand_overs(simulation, metrics),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
+        *_scaling(simulation, metrics),
         *_expected(metrics, expectation),
         *_over_seeds(spread),
         *_foundations(simulation),
@@ -64,14 +73,40 @@ def parallel_shape(args: EngineArgs) -> str:
 def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Iterator[str]:
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
-    yield f"{engine.model.name} on {deployment.num_gpus} × {engine.gpu.name}, {backend}"
-    shape = parallel_shape(engine.args)
-    yield f"{deployment.replicas} replica(s) × {shape}, router {deployment.router}"
-    failed = f", {metrics['failed']:,} refused" if metrics["failed"] else ""
+    yield f"{engine.model.name} on {_gpus(simulation)}, {backend}"
+    replicas: object = deployment.replicas
+    if deployment.autoscaler is not None:
+        replicas = f"{deployment.min_replicas} to {deployment.max_replicas}"
+    shape = f"{replicas} replica(s) × {parallel_shape(engine.args)}"
+    if deployment.autoscaler is not None:
+        shape += f", {deployment.autoscaler}"
+    if simulation.prefill is not None:
+        prefill = parallel_shape(simulation.prefill.engine.args)
+        shape = f"prefill {deployment.prefill_replicas} × {prefill}, decode {shape}"
+    yield f"{shape}, router {deployment.router}"
+    duration = shown(metrics["duration"], ",.1f")
     yield (
-        f"{metrics['completed']:,} requests{failed} in {shown(metrics['duration'], ',.1f')} s; "
+        f"{metrics['completed']:,} requests{_unserved(metrics)} in {duration} s; "
         f"{loop(simulation, spec)}"
     )
+
+
+def _unserved(metrics: Metrics) -> str:
+    """Returns how many requests were too long, shed or given up by their clients, in words."""
+    lost = metrics["rejected_failed"] + metrics["rejected_timed_out"]
+    refused = metrics["failed"] - metrics["rejected"]
+    counts = {"refused": refused, "shed": metrics["rejected"] - lost, "lost": lost}
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+
+
+def _gpus(simulation: Simulation) -> str:
+    """Returns how many GPUs of which kind there are."""
+    deployment, gpu = simulation.deployment, simulation.engine.gpu
+    if simulation.prefill is None or simulation.prefill.engine.gpu == gpu:
+        at_most = "up to " if deployment.autoscaler is not None else ""
+        return f"{at_most}{deployment.num_gpus} × {gpu.name}"
+    other, own = simulation.prefill.engine.gpu, deployment.num_prefill_gpus
+    return f"{own} × {other.name} + {deployment.num_gpus - own} × {gpu.name}"
 
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
@@ -81,6 +116,8 @@ def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
         return f"closed loop, at most {workload.max_concurrency:,} in flight"
     if spec.trace is not None:
         return f"open loop, arrivals of {workload.name}"
+    if spec.request_rates is not None:
+        return f"open loop, {spec.request_rates} (s:requests/s), burstiness {spec.burstiness:g}"
     if spec.request_rate is None or math.isinf(spec.request_rate):
         return "open loop, all at once"
     return f"open loop, {spec.request_rate:g} requests/s, burstiness {spec.burstiness:g}"
@@ -90,6 +127,9 @@ def _latency_table(metrics: Metrics) -> str:
     rows = [
         [label, *(shown(metrics[f"{s}_{name}_ms"], ",.1f") for s in STATISTICS)]
         for label, name in LATENCIES
+        if f"mean_{name}_ms" in metrics
+        # Mostly nobody waits at a router.
+        and (name != "router" or metrics["p99_router_ms"] > 0.0)
     ]
     return table(["Latency (ms)", *STATISTICS], rows)
 
@@ -138,6 +178,63 @@ def _engine(metrics: Metrics) -> str:
     )
 
 
+def _tiers(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    if (tiers := simulation.result.tiers) is not None:
+        hits = ", ".join(f"{t.name} {metrics[f'kv_{t.name}_hit_rate']:.1%}" for t in tiers.tiers)
+        yield (
+            "KV tiers",
+            f"{hits} of prompt tokens loaded, {metrics['kv_loads']:,} loads "
+            f"of {metrics['mean_kv_load_ms']:,.1f} ms",
+        )
+
+
+_LEAST_SHARE = 0.005
+
+
+def _bound_by(bound: Bottleneck | None) -> Iterator[tuple[str, str]]:
+    """Yields what requests and steps waited for, largest share first."""
+    if bound is not None:
+        yield "Bound by", _percent(bound.bound_by)
+        yield "GPU steps", _percent(bound.steps)
+    if bound is not None and bound.prefill is not None:
+        yield "Prefill bound", _percent(bound.prefill.shares)
+        yield "Prefill steps", _percent(bound.prefill.step_shares)
+
+
+def _percent(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {s:.0%}" for name, s in shares.items() if s >= _LEAST_SHARE)
+
+
+def widenings(found: list[Widening]) -> str:
+    """Returns the table of ``--what-if``: what each resource, made wider, would change."""
+    header = ["What if", "", "capacity", "mean TTFT", "p99 TTFT", "mean TPOT", "mean E2EL"]
+    rows = [
+        [one.resource, one.change, *(_signed(x) for x in (one.capacity, *one.changes.values()))]
+        for one in found
+    ]
+    return table(header, rows, left=2)
+
+
+def _signed(change: float) -> str:
+    # Rounded first, so that there is no negative zero.
+    return shown(round(change, 3) + 0.0, "+.1%")
+
+
+def _hand_overs(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields what the prefill pool did, and what went over the links between both pools."""
+    if simulation.prefill is not None:
+        busy = shown(metrics["prefill_busy_share"], ".1%")
+        peak = shown(metrics["prefill_kv_usage_peak"], ".1%")
+        done = f"{metrics['prefill_requests']:,} of {metrics['completed']:,} prompts"
+        yield "Prefill pool", f"{done}, busy {busy}, peak KV use {peak}"
+        yield (
+            "KV transfer",
+            f"{metrics['kv_transfer_gb']:,.1f} GB, busiest link in use "
+            f"{shown(metrics['link_busy_share'], '.1%')} of the time, "
+            f"at {shown(metrics['link_use'], '.1%')} of its bandwidth",
+        )
+
+
 def _speculation(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
     speculation = simulation.engine.speculation
     if speculation is not None:
@@ -158,6 +255,26 @@ def _cost(metrics: Metrics) -> str:
         f"${shown(metrics['usd_per_million_output_tokens'], ',.2f')} per million output tokens "
         "(cloud list price)"
     )
+
+
+def _scaling(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields how many replicas there were, what they cost and what went wrong."""
+    if "gpu_hours" not in metrics:
+        return
+    yield (
+        "Replicas",
+        f"{metrics['replicas_min']} to {metrics['replicas_max']} served, mean "
+        f"{shown(metrics['replicas_mean'], '.2f')}; {metrics['starts']} started in "
+        f"{shown(metrics['mean_start_s'], ',.1f')} s (mean), "
+        f"{metrics['requests_held']:,} requests waited for one",
+    )
+    yield (
+        "GPU-hours",
+        f"{metrics['gpu_hours']:,.2f} (${shown(metrics['usd_total'], ',.2f')}), of which starting "
+        f"{metrics['gpu_hours_starting']:,.2f}, in reserve {metrics['gpu_hours_reserve']:,.2f}",
+    )
+    if simulation.deployment.has_failures or metrics["retries"]:
+        yield "Failures", f"{metrics['crashes']} crashes, {metrics['retries']:,} retries"
 
 
 _EXPECTED = (
@@ -212,7 +329,7 @@ def _errors(held_out: Mapping[str, Mapping[str, float]]) -> list[tuple[str, Mapp
 def _foundations(simulation: Simulation) -> Iterator[tuple[str, str]]:
     """Yields which kernels' times were measured and which only inferred."""
     by_kind: dict[str, list[str]] = {}
-    for source in simulation.timer.sources:
+    for source in simulation.sources:
         by_kind.setdefault(source.source, []).append(source.name)
     heading = "Rests on"
     for kind in ("measured", "transferred", "roofline"):

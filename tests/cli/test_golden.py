@@ -30,6 +30,7 @@ COMMANDS = {
     "--trace TRACE --goodput ttft:500 tpot:50",
     "simulate_closed_loop": f"simulate --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 "
     "--osl 128 --max-concurrency 16 --num-prompts 100",
+    "simulate_two_pools": "simulate EXAMPLES/disaggregation/deployment.yaml --calibration none",
     "capacity": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 --osl 128 "
     "--random-range-ratio 0.3 --slo ttft:300 tpot:20 --seeds 2",
     "capacity_rate": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 --osl 128 "
@@ -43,6 +44,10 @@ COMMANDS = {
     "explain_claim": "explain EXAMPLES/claims/h200_fp8_vs_a100_fp16_128_128.yaml",
     "plan": "plan EXAMPLES/plan/space.yaml --demand-curve EXAMPLES/plan/day.csv",
     "plan_infeasible": "plan EXAMPLES/plan/space.yaml --demand 50 --slo ttft:5",
+    "simulate_kv_aware": f"simulate EXAMPLES/routing/kv_aware.yaml {ENGINE}",
+    "simulate_prefix_hash": f"simulate EXAMPLES/routing/prefix_hash.yaml {ENGINE}",
+    "simulate_central_queue": f"simulate EXAMPLES/routing/central_queue.yaml {ENGINE}",
+    "simulate_shed": f"simulate EXAMPLES/routing/shed.yaml {ENGINE}",
     "simulate_overload": f"simulate --model Qwen/Qwen3-8B --gpu l40s {ENGINE} --isl 2048 "
     "--osl 512 --request-rate 20 --num-prompts 400 --random-range-ratio 0.5 --seed 7",
 }

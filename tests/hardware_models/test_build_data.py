@@ -14,7 +14,7 @@ import pytest
 from dynosim.hardware_models.build_data import communication, quality
 from dynosim.hardware_models.build_data.__main__ import main
 from dynosim.hardware_models.build_data.families import FAMILIES, one_kernel_per_curve
-from dynosim.hardware_models.build_data.rows import Rows, shared_positions
+from dynosim.hardware_models.build_data.rows import Rows, concatenate, shared_positions
 from dynosim.hardware_models.build_data.source import open_upstream
 from dynosim.hardware_models.build_data.system import GPUS, System, version_order
 from dynosim.hardware_models.build_data.work import bound_s
@@ -136,6 +136,33 @@ def test_a_spike_is_judged_on_its_own_curve() -> None:
     assert not quality.spikes(rows).any()
 
 
+def test_a_bump_of_few_rows_stands_above_what_is_on_both_sides() -> None:
+    bumps = quality.bumps(curve(10, 17, 18, 17, 11, 12), width=3)
+    assert bumps.tolist() == [False, True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        (10, 14, 14, 11),  # less than half as much again
+        (10, 20, 21, 22, 20, 11),  # a longer stretch: another kernel
+        (20, 10, 11, 12),  # begins high
+        (10, 20, 21, 22),  # stays high
+    ],
+)
+def test_what_is_no_bump(sound: tuple[float, ...]) -> None:
+    assert not quality.bumps(curve(*sound), width=3).any()
+
+
+def test_products_slower_than_with_every_other_backend_are_a_fault() -> None:
+    slow, like = np.full(20, 1.6), np.full(20, 1.1)
+    assert "1.6 times" in (quality.slower_than_all([slow, np.full(20, 1.7)]) or "")
+    assert quality.slower_than_all([slow, like]) is None
+    # One other backend is no witness, nor are few rows.
+    assert quality.slower_than_all([slow]) is None
+    assert quality.slower_than_all([slow, slow[:3]]) is None
+
+
 def test_a_row_faster_than_the_memory_is_impossible() -> None:
     """The row that upstream's own notes admit: utilisation 14.6 of a full-attention decode."""
     sound = decode_attention(64, 8192, 8, 0, us=700)
@@ -252,6 +279,13 @@ def test_a_contested_curve_keeps_the_kernel_with_most_rows() -> None:
     kept = one_kernel_per_curve(rows, kernel, ("n",))
     # n=1 was measured twice at m=1; along n=2 the kernels take turns, which an engine does too
     assert kept.latency_s.tolist() == [10.0, 20.0, 30.0, 40.0]
+
+
+def test_a_preferred_kernel_goes_before_the_one_with_most_rows() -> None:
+    rows = concatenate([curve(10, 20, 40), curve(5, 9)])
+    kernel = np.array(["often"] * 3 + ["good"] * 2)
+    kept = one_kernel_per_curve(rows, kernel, ("gemm_dtype", "n", "k"), ("good",))
+    assert (1e6 * kept.latency_s).round().tolist() == [5, 9]
 
 
 def test_messages_are_in_bytes() -> None:

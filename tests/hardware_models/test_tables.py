@@ -248,8 +248,15 @@ def test_nothing_but_the_known_faults_is_rejected_as_a_group() -> None:
         ("h100_sxm", "vllm", "moe", "fp8"),
         ("h200_sxm", "vllm", "moe", "fp8"),
         ("h200_sxm", "vllm", "moe", "int4_wo"),
+        ("b200_sxm", "vllm", "moe", "nvfp4"),
+        ("gb200", "vllm", "moe", "nvfp4"),
+        ("b300_sxm", "trtllm", "moe", "fp8_block"),
+        *((gpu, "trtllm", "moe", "nvfp4") for gpu in ("b200_sxm", "b300_sxm", "gb200", "gb300")),
     }
-    assert {r for r in replaced if r[2] != "moe"} == fp8_block | a100
+    untuned = {
+        (gpu, "trtllm", "gemm", ("nvfp4",)) for gpu in ("b200_sxm", "b300_sxm", "gb200", "gb300")
+    }
+    assert {r for r in replaced if r[2] != "moe"} == fp8_block | a100 | untuned
 
 
 def test_nccl_is_the_same_for_every_backend() -> None:

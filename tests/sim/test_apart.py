@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
-from dynosim.sim.cluster.apart import Unseen
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.routers.random import RandomChoice
 from dynosim.sim.cluster.routers.round_robin import RoundRobin
+from dynosim.sim.cluster.unseen import Unseen
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
@@ -52,7 +53,7 @@ def test_apart_equals_together(
         num_blocks=num_blocks,
         max_model_len=max_model_len,
         replicas=replicas,
-        router=router,
+        routing=RouterOptions(router=router),
         frontend_s=frontend_s,
         frontend=frontend,
     )
@@ -67,4 +68,4 @@ def test_apart_equals_together(
 
 def test_a_router_that_calls_itself_blind_must_not_look() -> None:
     with pytest.raises(AssertionError, match="looked"):
-        _ = Unseen().outstanding
+        _ = Unseen(0).outstanding

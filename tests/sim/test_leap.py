@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.metrics import summarize
@@ -90,7 +91,7 @@ def test_leap_equals_step(
         num_blocks=num_blocks,
         max_model_len=10_000,
         replicas=replicas if load.max_concurrency is None else 1,
-        router=router,
+        routing=RouterOptions(router=router),
         frontend_s=frontend_s,
         frontend=frontend,
     )

@@ -7,16 +7,24 @@ import pytest
 
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import summarize
 from dynosim.sim.random_streams import stream
+from dynosim.sim.results import RunResult
 from workloads import workload
 
 # One request at a time, one token each: a server whose service time is base + per_token * prompt.
 ONE_AT_A_TIME = EngineLimits(max_num_seqs=1, max_num_batched_tokens=1 << 20)
 
 
-def mean_wait_s(service_s: np.ndarray, utilisation: float, replicas: int = 1) -> float:
+RANDOM = RouterOptions(router="random")
+CENTRAL_QUEUE = RouterOptions(router="least_outstanding", router_max_outstanding=1)
+
+
+def served(
+    service_s: np.ndarray, utilisation: float, replicas: int = 1, routing: RouterOptions = RANDOM
+) -> RunResult:
     n = len(service_s)
     rate = utilisation * replicas / service_s.mean()
     arrival_s = np.cumsum(stream(3, "arrivals").exponential(1 / rate, n))
@@ -28,9 +36,15 @@ def mean_wait_s(service_s: np.ndarray, utilisation: float, replicas: int = 1) ->
         num_blocks=1 << 20,
         max_model_len=1 << 30,
         replicas=replicas,
-        router="random",
+        routing=routing,
     )
-    result = run_cluster(spec, workload(arrival_s.tolist(), prompts.tolist(), [1] * n))
+    return run_cluster(spec, workload(arrival_s.tolist(), prompts.tolist(), [1] * n))
+
+
+def mean_wait_s(
+    service_s: np.ndarray, utilisation: float, replicas: int = 1, routing: RouterOptions = RANDOM
+) -> float:
+    result = served(service_s, utilisation, replicas, routing)
     return float((result.scheduled_s - result.sent_s).mean())
 
 
@@ -50,6 +64,47 @@ def test_m_m_1() -> None:
 def test_random_routing_splits_a_poisson_stream_into_independent_m_d_1_queues() -> None:
     wait_s = mean_wait_s(np.full(60_000, 0.01), 0.7, replicas=3)
     assert wait_s == pytest.approx(0.7 * 0.01 / (2 * 0.3), rel=0.05)
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Returns the probability of waiting in M/M/c, ``load`` being the mean of busy servers."""
+    term = total = 1.0
+    for busy in range(1, servers):
+        term *= load / busy
+        total += term
+    last = term * load / servers / (1 - load / servers)
+    return last / (total + last)
+
+
+@pytest.mark.parametrize(("servers", "utilisation"), [(2, 0.7), (4, 0.8), (8, 0.9)])
+def test_one_queue_before_many_replicas_is_m_m_c(servers: int, utilisation: float) -> None:
+    # Wq = C(c, a) s / (c (1 - rho)).
+    service_s = stream(4, "service").exponential(0.01, 60_000)
+    result = served(service_s, utilisation, servers, CENTRAL_QUEUE)
+    wait_s = (result.routed_s - result.arrived_s).mean()
+    waits = erlang_c(servers, utilisation * servers)
+    assert wait_s == pytest.approx(waits * 0.01 / (servers * (1 - utilisation)), rel=0.1)
+    assert (result.routed_s > result.arrived_s).mean() == pytest.approx(waits, rel=0.05)
+    # Nobody waits at a replica, which has one request at most.
+    np.testing.assert_allclose(result.scheduled_s, result.routed_s, rtol=0, atol=1e-9)
+
+
+def test_a_queue_at_each_replica_is_worse_than_one_before_all() -> None:
+    service_s = stream(4, "service").exponential(0.01, 20_000)
+    shortest = RouterOptions(router="least_outstanding")
+    waits_s = [mean_wait_s(service_s, 0.8, 4, r) for r in (CENTRAL_QUEUE, shortest, RANDOM)]
+    assert waits_s == sorted(waits_s)
+    assert waits_s[2] > 2 * waits_s[1]
+
+
+def test_two_choices_reach_mitzenmachers_fixed_point() -> None:
+    # T = s sum over i >= 1 of rho^(2^i - 2), in the limit of many replicas (Mitzenmacher 2001).
+    service_s = stream(4, "service").exponential(0.01, 60_000)
+    result = served(service_s, 0.9, 100, RouterOptions(router="power_of_two"))
+    fixed_point = sum(0.9 ** (2**i - 2) for i in range(1, 12))
+    settled = slice(10_000, None)
+    time_s = (result.finish_s - result.sent_s)[settled].mean()
+    assert time_s / 0.01 == pytest.approx(fixed_point, rel=0.05)
 
 
 def test_littles_law() -> None:

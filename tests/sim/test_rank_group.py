@@ -15,7 +15,9 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.registry import module_names
 from dynosim.hardware_models.timing.data_parallel import slowest
 from dynosim.sim.cluster.balancers.base import Balancer
-from dynosim.sim.cluster.cluster import ClusterSpec, make_balancer, run_cluster
+from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.pool import make_balancer
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.results import RunResult
@@ -60,6 +62,7 @@ def step_times_s(result: RunResult, rank: int) -> list[float]:
     balancer=st.sampled_from(BALANCERS),
     replicas=st.integers(1, 2),
     router=st.sampled_from(["round_robin", "least_outstanding"]),
+    balance=st.sampled_from([None, (5, 0), (60, 0), (7, 3)]),
 )
 def test_leap_equals_step(
     load: Workload,
@@ -71,8 +74,13 @@ def test_leap_equals_step(
     balancer: str,
     replicas: int,
     router: str,
+    balance: tuple[int, int] | None,
 ) -> None:
+    timeout, wait = balance or (0, 0)
     limits = EngineLimits(
+        attention_dp_enable_balance=balance is not None and scheduler == "trtllm",
+        attention_dp_timeout_iters=timeout,
+        attention_dp_batching_wait_iters=wait,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=256,
         scheduler=scheduler,
@@ -85,7 +93,7 @@ def test_leap_equals_step(
         balancer=balancer,
         # In a closed loop, replicas in lock step feed each other at the same instant.
         replicas=replicas if load.max_concurrency is None else 1,
-        router=router,
+        routing=RouterOptions(router=router),
     )
     both(spec, load, seed=7)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from affine_timer import AffineTimer
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.workload.columns import Workload
 from workloads import workload, workloads
@@ -198,7 +199,11 @@ def test_nothing_is_lost_and_nothing_comes_before_its_cause(
 @settings(max_examples=30, deadline=None)
 @given(load=workloads(), seed=st.integers(0, 3))
 def test_one_seed_gives_one_result(load: Workload, seed: int) -> None:
-    cluster = replace(spec(num_blocks=400, block_size=16), replicas=3, router="least_outstanding")
+    cluster = replace(
+        spec(num_blocks=400, block_size=16),
+        replicas=3,
+        routing=RouterOptions(router="least_outstanding"),
+    )
     first, second = run_cluster(cluster, load, seed), run_cluster(cluster, load, seed)
     assert np.array_equal(first.finish_s, second.finish_s)
     assert np.array_equal(first.replica, second.replica)

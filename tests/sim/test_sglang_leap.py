@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import token_gaps_s
 from dynosim.sim.workload.columns import Workload
@@ -34,11 +35,14 @@ def clusters(draw: st.DrawFn) -> ClusterSpec:
             enable_mixed_chunk=draw(st.sampled_from([False, False, True])),
             async_scheduling=draw(st.booleans()),
             schedule_conservativeness=draw(st.sampled_from([0.0, 0.3, 1.0])),
+            scheduler_recv_interval=draw(st.sampled_from([1, 1, 3, 30])),
         ),
         num_blocks=tokens // block_size,
         max_model_len=10_000,
         replicas=draw(st.integers(1, 3)),
-        router=draw(st.sampled_from(["round_robin", "random", "least_outstanding"])),
+        routing=RouterOptions(
+            router=draw(st.sampled_from(["round_robin", "random", "least_outstanding"]))
+        ),
         frontend_s=draw(st.sampled_from([0.0, 0.0021])),
         frontend=draw(st.sampled_from(FRONTENDS)),
     )

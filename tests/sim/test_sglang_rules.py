@@ -385,3 +385,27 @@ def test_nothing_is_lost_and_nothing_comes_before_its_cause(
         assert np.all(log.steps.running <= seqs)
         ends = log.steps.start_s + log.steps.durations_s
         assert np.all(log.steps.start_s[1:] >= ends[:-1] - 1e-9), "steps overlap"
+
+
+# --- who has arrived ----------------------------------------------------------------------------
+
+
+def test_while_all_decode_requests_are_received_every_so_many_steps() -> None:
+    # Received after the prefill batch, then after five decode steps, and five more.
+    load = workload([0.0, 0.012, 0.071], [50, 50, 50], [40, 1, 1])
+    result = run_cluster(spec(scheduler_recv_interval=5), load)
+    first = 0.0105 + 5 * 0.01001
+    assert result.scheduled_s[1] == pytest.approx(first)
+    assert result.scheduled_s[2] == pytest.approx(first + 0.0105)
+
+
+def test_an_idle_engine_receives_at_once() -> None:
+    load = workload([0.0, 5.0], [50, 50], [3, 3])
+    result = run_cluster(spec(scheduler_recv_interval=30), load)
+    assert result.scheduled_s.tolist() == [0.0, 5.0]
+
+
+def test_after_a_prefill_batch_requests_are_received_at_once() -> None:
+    load = workload([0.0, 0.005], [50, 50], [40, 1])
+    result = run_cluster(spec(scheduler_recv_interval=30), load)
+    assert result.scheduled_s[1] == pytest.approx(0.0105)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.workload.columns import Workload
@@ -71,7 +72,7 @@ def test_leap_equals_step(
         num_blocks=num_blocks,
         max_model_len=10_000,
         replicas=replicas if load.max_concurrency is None else 1,
-        router=router,
+        routing=RouterOptions(router=router),
     )
     both(spec, load, seed=7)
 

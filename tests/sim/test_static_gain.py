@@ -19,7 +19,7 @@ from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import IDLE
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import summarize
-from dynosim.sim.simulate import cluster_spec, resolve_for, simulate
+from dynosim.sim.simulate import PlannedEngine, cluster_spec, resolve_for, simulate
 from dynosim.sim.workload.columns import Workload
 from workloads import workload
 
@@ -36,7 +36,10 @@ def one_a100(max_num_seqs: int) -> ClusterSpec:
         model="meta-llama/Llama-3.1-8B-Instruct", gpu="a100", max_num_seqs=max_num_seqs
     )
     engine, _ = resolve_for(deployment, workload([], [], []))
-    spec = cluster_spec(deployment, engine, plan_memory(engine), StepTimer.compile(engine))
+    planned = PlannedEngine(
+        engine=engine, memory=plan_memory(engine), timer=StepTimer.compile(engine)
+    )
+    spec = cluster_spec(deployment, planned)
     return replace(spec, frontend=IDLE)
 
 

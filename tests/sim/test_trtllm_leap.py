@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.workload.columns import Workload
 from test_leap import TIMERS, both
@@ -49,6 +52,7 @@ def limits(
     replicas=st.integers(1, 3),
     router=st.sampled_from(["round_robin", "random", "least_outstanding"]),
     is_async=st.booleans(),
+    wait=st.sampled_from([(0, 0.0), (3, 0.9), (20, 0.4)]),
 )
 def test_leap_equals_step(
     policy: str,
@@ -61,15 +65,19 @@ def test_leap_equals_step(
     replicas: int,
     router: str,
     is_async: bool,
+    wait: tuple[int, float],
 ) -> None:
+    plain = limits(policy, max_num_seqs, budget, caching, is_async=is_async)
     spec = ClusterSpec(
         timer=timer,
-        limits=limits(policy, max_num_seqs, budget, caching, is_async=is_async),
+        limits=replace(
+            plain, batch_wait_timeout_iters=wait[0], batch_wait_max_tokens_ratio=wait[1]
+        ),
         num_blocks=num_blocks,
         max_model_len=10_000,
         # See tests/sim/test_leap.py on closed loops.
         replicas=replicas if load.max_concurrency is None else 1,
-        router=router,
+        routing=RouterOptions(router=router),
     )
     both(spec, load, seed=7)
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -231,3 +233,34 @@ def test_space_is_taken_from_what_was_used_longest_ago_partial_blocks_included()
     )
     result = run_cluster(spec(num_blocks=10, caching=True), load)
     assert result.cached_tokens.tolist() == [0, 0, 0, 10, 10]
+
+
+# --- prompts that wait for each other -----------------------------------------------------------
+
+
+def waiting(iters: int, ratio: float = 0.9, budget: int = 100) -> ClusterSpec:
+    plain = spec(budget=budget)
+    limits = replace(
+        plain.limits, batch_wait_timeout_iters=iters, batch_wait_max_tokens_ratio=ratio
+    )
+    return replace(plain, limits=limits)
+
+
+def test_beside_decodes_a_prompt_waits_for_others() -> None:
+    # Request 1 arrives in the second step, waits for five and runs in the eighth.
+    result = run_cluster(waiting(5), workload([0.0, 0.015], [20, 20], [40, 5]))
+    ends = step_ends_s(20, *[1] * 6)
+    assert result.scheduled_s[1] == pytest.approx(ends[6])
+
+
+def test_nobody_waits_where_nothing_generates() -> None:
+    result = run_cluster(waiting(5), workload([0.0], [20], [40]))
+    assert result.scheduled_s[0] == 0.0
+
+
+def test_enough_tokens_wait_no_longer() -> None:
+    # 1 + 20 of 100 tokens are too few; with request 2's 70 there are 91.
+    load = workload([0.0, 0.015, 0.035], [20, 20, 70], [40, 5, 5])
+    result = run_cluster(waiting(20), load)
+    together = pytest.approx(step_ends_s(20, 1, 1, 1)[3])
+    assert result.scheduled_s[1:].tolist() == [together, together]

@@ -120,6 +120,19 @@ def test_mooncake_rows_without_hash_ids_share_nothing(tmp_path: Path) -> None:
     assert ids_of(load) == [[]]
 
 
+def test_mooncake_sessions_are_numbered_as_they_appear(tmp_path: Path) -> None:
+    ids: list[object] = ["b", None, "a", "b", 7]
+    rows = [
+        {"timestamp": i, "input_length": 5, "output_length": 5, "hash_ids": [i]}
+        | ({"session_id": session} if session else {})
+        for i, session in enumerate(ids)
+    ]
+    load = read(tmp_path, "\n".join(map(json.dumps, rows)))
+    assert load.session is not None
+    # A row without an id is a session of its own.
+    assert load.session.tolist() == [0, 1, 2, 0, 3]
+
+
 def test_mooncake_writers_that_list_full_blocks_only_are_read(tmp_path: Path) -> None:
     rows = """\
 {"timestamp_ms": 1.5, "input_length": 1030, "output_length": 5, "hash_ids": [1, 2]}
@@ -294,7 +307,7 @@ def mooncake_row(**changes: object) -> str:
         (mooncake_row(hash_ids=[2**64]), "`hash_ids` is [18446744073709551616]"),
         (mooncake_row(hash_ids=3), "`hash_ids` is 3"),
         (mooncake_row(hash_ids=[1, 2]), "2 `hash_ids` for `input_length` 5, but blocks of 512"),
-        (mooncake_row(session_id="s"), "the row has `session_id`"),
+        (mooncake_row(session_id=1.5), "`session_id` is 1.5"),
         (mooncake_row(delay=4), "the row has `delay`"),
         (mooncake_row(chat_id=4), "the row has `chat_id`: Qwen-Bailian rows (seconds"),
         (GOOD + '\n{"timestamp": 0, "input', "malformed JSON"),

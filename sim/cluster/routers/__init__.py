@@ -1,5 +1,6 @@
 """Routers: which replica serves a request. One module a policy; its name is the router's name.
 
-A module offers ``make(num_replicas, seed) -> Router``; one that draws takes its own stream of the
-seed (:mod:`dynosim.sim.random_streams`). Routers see loads, never output lengths.
+A module offers ``make(context) -> Router`` and, where it reads options of its own, ``OPTIONS``, the
+names of these fields of :class:`~dynosim.sim.cluster.router_options.RouterOptions`. A router that
+draws does so from ``context.rng``. Routers see prompts and loads, never output lengths.
 """

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynosim.sim.cluster.routers.base import ReplicaView, Router
-from dynosim.sim.random_streams import stream
+from dynosim.sim.cluster.routers.base import ReplicaView, Router, RouterContext
+from dynosim.sim.cluster.selection import least
 
 
 class LeastOutstanding:
@@ -20,12 +20,9 @@ class LeastOutstanding:
 
     def choose(self, request: int, replicas: Sequence[ReplicaView], /) -> int:
         """Returns a replica with the fewest outstanding requests."""
-        loads = [r.outstanding for r in replicas]
-        least = min(loads)
-        ties = [i for i, load in enumerate(loads) if load == least]
-        return ties[0] if len(ties) == 1 else ties[int(self._rng.integers(len(ties)))]
+        return least([r.outstanding for r in replicas], self._rng)
 
 
-def make(num_replicas: int, seed: int) -> Router:
+def make(context: RouterContext) -> Router:
     """Returns a join-the-shortest-queue router."""
-    return LeastOutstanding(stream(seed, "routing"))
+    return LeastOutstanding(context.rng)

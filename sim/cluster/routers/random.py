@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynosim.sim.cluster.routers.base import ReplicaView, Router
-from dynosim.sim.random_streams import stream
+from dynosim.sim.cluster.routers.base import ReplicaView, Router, RouterContext
 
 
 class RandomChoice:
@@ -23,6 +22,6 @@ class RandomChoice:
         return int(self._rng.integers(len(replicas)))
 
 
-def make(num_replicas: int, seed: int) -> Router:
+def make(context: RouterContext) -> Router:
     """Returns a uniformly random router."""
-    return RandomChoice(stream(seed, "routing"))
+    return RandomChoice(context.rng)

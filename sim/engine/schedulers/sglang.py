@@ -11,6 +11,8 @@ The rules, as read in SGLang 0.5.14 (``docs/sglang-rules.md`` says where, and wh
   admission until a decode batch has lost somebody.
 - Who waits is in order of arrival (``fcfs``), or sorted anew before each try (``lpm``,
   ``dfs_weight``, ``lof``).
+- With ``scheduler_recv_interval`` above 1, who arrives is seen after a prefill batch, when nothing
+  runs, or after so many decode steps.
 - When decodes run out of blocks, whoever has generated least is retracted: to the end of the
   queue, its blocks freed but for what the tree holds of its prompt. The ratio rises.
 """
@@ -18,10 +20,12 @@ The rules, as read in SGLang 0.5.14 (``docs/sglang-rules.md`` says where, and wh
 from __future__ import annotations
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.engine.holds import BLOCKS, SLOTS, TOKENS
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS, Inbox
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.prefill_budget import PrefillBudget
 from dynosim.sim.engine.radix_cache import Lease, RadixCache, RadixNode
-from dynosim.sim.engine.schedulers.base import Scheduler
+from dynosim.sim.engine.schedulers.base import Scheduler, WaitingQueue, hand_over
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.sglang_running import SglangRunning
 from dynosim.sim.engine.step_log import StepLog
@@ -35,7 +39,13 @@ class SglangScheduler(SglangRunning):
 
     def __init__(self, limits: EngineLimits, kv: RadixCache, log: StepLog) -> None:
         super().__init__(limits, kv, log)
+        interval = limits.scheduler_recv_interval
+        self._inbox = Inbox(self._queue, interval) if interval > 1 else None
+        # An inbox is false while it is empty.
+        self.waiting: WaitingQueue = self._queue if self._inbox is None else self._inbox
+        self.most_steps = UNBOUNDED_STEPS
         self.may_overtake = False
+        self.held_by = BLOCKS
         self.decodes_pause = False
         self._limits = limits
         self._waiting_order = WaitingOrder(
@@ -53,20 +63,43 @@ class SglangScheduler(SglangRunning):
 
         The batch is empty only when there is no work.
         """
+        return self._form(now_s)
+
+    def _form(self, now_s: float, *, is_second_try: bool = False) -> bool:
         self._drop_trailing()
+        if self._inbox is not None:
+            self._receive(self._inbox)
         self._end_batch()
-        can_try = bool(self.waiting) and not self._is_full
+        can_try = bool(self._queue) and not self._is_full
         if (can_try or self._chunked is not None) and self._form_prefill(now_s):
             return False
+        if self.loaded:
+            self._enter_loaded(now_s)
         is_single = self._form_decode()
         is_single = self._trail() or is_single
         if self.decoding.width:
-            return is_single or (bool(self.waiting) and not self._is_full)
-        if self.waiting:
+            return is_single or (bool(self._queue) and not self._is_full)
+        if self._queue and not is_second_try:
             # All that ran have ended. A step of nobody takes no time.
-            return self.schedule(now_s)
+            return self._form(now_s, is_second_try=True)
         self._estimate.restart(None, self.decoding.steps)
         return False
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        self._drop_trailing()
+        self._end_batch()
+        if self.running.get(seq.order) is not seq:
+            return self._forget_waiting(self._queue if self._inbox is None else self._inbox, seq)
+        self._give_up(seq)
+        self._is_full = False
+        return True
+
+    def _receive(self, inbox: Inbox) -> None:
+        """Looks at who has arrived: after prefill, when nothing runs, else now and then."""
+        step = self._log.num_steps
+        inbox.receive(step, at_once=bool(self.chunks) or not self.running)
+        self.most_steps = inbox.most_steps(step)
 
     def _end_batch(self) -> None:
         """Caches what the last step's chunks computed; those whose prompts are done decode now."""
@@ -103,15 +136,19 @@ class SglangScheduler(SglangRunning):
         slots -= max(self._num_gone, chunked is not None)
         if slots <= 0 and chunked is None:
             self._is_full = True
+            self.held_by = SLOTS
             return False
         self._is_mixed = is_mixed = self._limits.enable_mixed_chunk and num_decode > 0
         self._kept_back = self.decoding.blocks_for_step() if is_mixed else 0
         if self._kept_back > self.kv.free_blocks:
+            self.held_by = BLOCKS
             return False
-        self._waiting_order.sort(self.waiting)
+        self._waiting_order.sort(self._queue)
         budget = self._budget()
         if chunked is None or self._continue(chunked, budget):
             self._admit(budget, slots, now_s)
+        else:
+            self.held_by = BLOCKS
         if not self.chunks:
             return False
         self._take_blocks()
@@ -162,12 +199,14 @@ class SglangScheduler(SglangRunning):
 
     def _admit(self, budget: PrefillBudget, slots: int, now_s: float) -> None:
         """Lets waiting requests in, in order, until one does not fit."""
+        self.held_by = TOKENS
         may_go_on = True
-        while may_go_on and self.waiting:
+        while may_go_on and self._queue:
             if len(self.chunks) >= slots:
                 self._is_full = True
+                self.held_by = SLOTS
                 return
-            may_go_on = self._try(self.waiting[0], budget, now_s)
+            may_go_on = self._try(self._queue[0], budget, now_s)
 
     def _try(self, seq: Sequence, budget: PrefillBudget, now_s: float) -> bool:
         """Lets the first request in if it fits; returns whether the next may be tried."""
@@ -182,12 +221,13 @@ class SglangScheduler(SglangRunning):
             # Not looked at where, without chunked prefill, the batch has no room.
             left -= kv.idle_blocks(node) * page
         # Alone, a request enters whatever it may need: the pool is large enough for any.
-        if self.running and wanted >= left:
+        if (self.running or kv.used_blocks) and wanted >= left:
             self._is_full = True
+            self.held_by = BLOCKS
             return False
         if not chunk:
             return False
-        self.waiting.popleft()
+        self._queue.popleft()
         self._enter(seq, node, num_units, num_blocks, now_s)
         self.chunks.append((seq, chunk))
         if chunk < rest:
@@ -195,6 +235,7 @@ class SglangScheduler(SglangRunning):
         budget.spend(chunk, self._clipped(seq.output_tokens) if chunk == rest else 0)
         if self._left(budget) <= 0:
             self._is_full = True
+            self.held_by = BLOCKS
             return False
         return not budget.is_spent
 
@@ -221,6 +262,20 @@ class SglangScheduler(SglangRunning):
     def _enter(
         self, seq: Sequence, node: RadixNode, num_units: int, num_blocks: int, now_s: float
     ) -> None:
+        self._lease(seq, node, num_units, num_blocks)
+        if seq.scheduled_s < 0.0:
+            seq.scheduled_s = now_s
+            seq.cached_tokens = seq.computed
+        self._run(seq)
+        self.prefilling.append(seq)
+
+    def _run(self, seq: Sequence) -> None:
+        seq.order = self._order
+        self._order += 1
+        self.running[seq.order] = seq
+
+    def _lease(self, seq: Sequence, node: RadixNode, num_units: int, num_blocks: int) -> None:
+        """Holds what a request finds in the tree."""
         lease = self._leases.get(seq.index)
         if lease is None:
             lease = self._leases[seq.index] = Lease(self.kv.root)
@@ -229,13 +284,6 @@ class SglangScheduler(SglangRunning):
         lease.units = num_units
         lease.blocks = seq.blocks = num_blocks
         seq.computed = num_blocks * self._block_size
-        if seq.scheduled_s < 0.0:
-            seq.scheduled_s = now_s
-            seq.cached_tokens = seq.computed
-        seq.order = self._order
-        self._order += 1
-        self.running[seq.order] = seq
-        self.prefilling.append(seq)
 
     def _take_blocks(self) -> None:
         """Takes the blocks of the batch, evicting for all of it at once."""
@@ -273,6 +321,42 @@ class SglangScheduler(SglangRunning):
             self._is_full = False
         self.kv.take_step(decoding.blocks_for_step(), decoding.size)
         return must_retract
+
+    # --- prompts that another engine computes -------------------------------------------------
+
+    def reserve(self, seq: Sequence, num_staged: int) -> bool:
+        """Takes the blocks of a prompt, less what is cached; returns whether there was room.
+
+        Every request that was let in keeps room for tokens to come. Few slots
+        (:attr:`SglangRules.few_slots`) do not bound those that wait for their KV.
+        """
+        kv, rules, page = self.kv, self._rules, self._block_size
+        slots = self._limits.max_num_seqs
+        most = slots * (3 if slots <= rules.few_slots else 1)
+        num_in = len(self.running) + num_staged
+        if self.waiting or num_in >= most:
+            return False
+        node, num_units, num_blocks = self._find(seq)
+        blocks = -(-seq.target // page) - num_blocks
+        room = (kv.free_blocks - kv.idle_blocks(node) - blocks) * page
+        if kv.used_blocks and room < rules.reserved_decode_tokens * (num_in + 1):
+            return False
+        self._lease(seq, node, num_units, num_blocks)
+        seq.blocks += blocks
+        kv.make_room(blocks)
+        kv.take(blocks)
+        return True
+
+    def _enter_loaded(self, now_s: float) -> None:
+        """Lets those in whose KV and first token have come: they generate from now on."""
+        decoding = self.decoding
+        most = self._limits.max_num_seqs - self._num_unseen
+        while self.loaded and decoding.size < most:
+            seq = self.loaded.popleft()
+            self._run(seq)
+            hand_over(seq, decoding, self._log, now_s)
+            self._cache(seq)
+            self._estimate.add(seq.index, decoding.steps, seq.output_tokens - seq.emitted)
 
 
 def make(limits: EngineLimits, num_blocks: int, blocks_per_unit: int, log: StepLog) -> Scheduler:

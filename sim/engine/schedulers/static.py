@@ -18,11 +18,14 @@ from __future__ import annotations
 from collections import deque
 
 from dynosim.sim.engine.decode_set import DecodeSet
+from dynosim.sim.engine.holds import BATCH
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("fcfs",)
 
@@ -64,8 +67,10 @@ class StaticScheduler(StepByStep):
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
         "may_overtake",
+        "most_steps",
         "prefilling",
         "running",
         "waiting",
@@ -81,8 +86,10 @@ class StaticScheduler(StepByStep):
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
         self.may_overtake = False
+        self.held_by = BATCH
         self._limits = limits
         self._log = log
+        self.most_steps = UNBOUNDED_STEPS
         self._order = 0
         self._reserved_blocks = 0
         self._slice_tokens = 0
@@ -128,10 +135,25 @@ class StaticScheduler(StepByStep):
             prompt_tokens, output_tokens, slot_blocks = prompt, output, blocks
         return batch, prompt_tokens, slot_blocks
 
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; its slot computes on."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        del self.running[seq.order]
+        self._vacate(seq)
+        return True
+
     def finish(self, seq: Sequence) -> None:
         """Takes note that a request has all its tokens; with the last one, the batch ends."""
         del self.running[seq.order]
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+        self._vacate(seq)
+
+    def _vacate(self, seq: Sequence) -> None:
         if self.running:
             self._slots.idle(seq)
         else:

@@ -12,6 +12,8 @@ each and the differences that remain):
   shorter one behind it may still fit.
 - All blocks of a prompt are taken with its first chunk. They can be found by others once the
   whole prompt is computed; a request whose next block another one is computing waits for it.
+- While others generate, prompts may be held back for a few steps: to share one
+  (``batch_wait_timeout_iters``), or to run beside those of other ranks (``held_steps``).
 - Of a prompt that is cached whole only the last token is computed, in a copy of the last block.
 """
 
@@ -20,13 +22,17 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from dynosim.sim.engine.batch_wait import BatchWait
+from dynosim.sim.engine.holds import BLOCKS, PREFIX, SLOTS, TOKENS
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
+from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep, hand_over
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain
+from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 
@@ -59,11 +65,16 @@ class TrtllmScheduler(StepByStep):
         "_slots_ahead",
         "_unit_tokens",
         "_unpledged",
+        "_wait",
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
+        "held_steps",
         "kv",
+        "loaded",
         "may_overtake",
+        "most_steps",
         "num_preemptions",
         "prefilling",
         "running",
@@ -78,7 +89,11 @@ class TrtllmScheduler(StepByStep):
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
         self.waiting: deque[Sequence] = deque()
+        self.loaded: deque[Sequence] = deque()
         self.may_overtake = False
+        self.held_by = BLOCKS
+        self.most_steps = UNBOUNDED_STEPS
+        self.held_steps = 0
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
@@ -93,6 +108,8 @@ class TrtllmScheduler(StepByStep):
         most = limits.max_num_batched_tokens // self._query_tokens
         self._max_seqs = min(limits.max_num_seqs, most)
         self._chunk_unit = min(limits.block_size, limits.max_num_batched_tokens)
+        least = limits.batch_wait_max_tokens_ratio * limits.max_num_batched_tokens
+        self._wait = BatchWait(limits.batch_wait_timeout_iters, least)
         # Blocks that are free and that no running request may still need: constant while all
         # generate.
         self._unpledged = kv.num_blocks
@@ -107,6 +124,8 @@ class TrtllmScheduler(StepByStep):
         if not self._is_async:
             self._store_prompts(computed)
         self.may_overtake = False
+        if self.loaded:
+            self._enter_loaded(now_s)
         decoding = self.decoding
         kv = self.kv
         blocks = decoding.blocks_for_step()
@@ -115,15 +134,57 @@ class TrtllmScheduler(StepByStep):
             self._pause(self._victim())
             blocks = decoding.blocks_for_step()
         kv.take(blocks)
-        budget = self._limits.max_num_batched_tokens - decoding.size * self._query_tokens
+        budget = self._budget()
+        self.most_steps = self._steps_to_hold(budget) or UNBOUNDED_STEPS
+        if self.most_steps < UNBOUNDED_STEPS:
+            # Who arrives now may make the batch large enough.
+            self.may_overtake = True
+            return paused
         if self.prefilling:
             budget = self._continue_prompts(budget)
-        if self.waiting and not paused:
-            self._admit(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not paused:
+                self._admit(budget, now_s)
         if self._is_async and computed:
             self._store_prompts(computed)
             return paused or bool(self.waiting)
         return paused
+
+    def _budget(self) -> int:
+        return self._limits.max_num_batched_tokens - self.decoding.size * self._query_tokens
+
+    def _steps_to_hold(self, budget: int) -> int:
+        """Returns for how many steps prompts that could run are held back; 0: they are not."""
+        if self.held_steps:
+            return self.held_steps
+        if not self._wait.is_on or not self.decoding.size:
+            return 0
+        tokens = self._ready_tokens(budget)
+        if not tokens:
+            return 0
+        decodes = self.decoding.size * self._query_tokens
+        return self._wait.steps_to_wait(self._log.num_steps, tokens + decodes)
+
+    def has_prompt(self) -> bool:
+        """Whether a prompt could run in the next step."""
+        return self._ready_tokens(self._budget()) > 0
+
+    def _ready_tokens(self, budget: int) -> int:
+        """Returns the tokens of the prompts that could run in a step, with what is cached."""
+        tokens = sum(seq.target for seq in self.prefilling)
+        slots = self._max_seqs - len(self.running)
+        blocks = self._available()
+        for seq in self.waiting:
+            prefix = self._prefix(seq, self._num_cached(seq))
+            blocks -= self._blocks_wanted(seq, prefix)
+            chunk = self._chunk(seq.target - prefix.tokens, budget)
+            if slots <= 0 or blocks < 0 or not chunk:
+                break
+            slots -= 1
+            budget -= chunk
+            tokens += seq.target
+        return tokens
 
     def _continue_prompts(self, budget: int) -> int:
         """Gives prompts in progress their next chunks; returns the budget left."""
@@ -170,8 +231,13 @@ class TrtllmScheduler(StepByStep):
                 claimed += blocks
                 position += 1
             else:
+                self.held_by = TOKENS
                 return
         self.may_overtake = 0 < position == len(waiting)
+        if not budget or claimed:
+            self.held_by = TOKENS
+        else:
+            self.held_by = PREFIX if self.may_overtake else SLOTS
 
     def _num_cached(self, seq: Sequence) -> int:
         """Returns how many leading units of the request are cached."""
@@ -234,7 +300,16 @@ class TrtllmScheduler(StepByStep):
         return min(blocks, self.kv.num_blocks)
 
     def _enter(self, seq: Sequence, prefix: _Prefix, now_s: float) -> None:
-        """Takes all blocks of the request's prompt."""
+        """Takes all blocks of the request's prompt, and runs it."""
+        self._take_blocks(seq, prefix)
+        if seq.scheduled_s < 0.0:
+            seq.scheduled_s = now_s
+            seq.cached_tokens = prefix.tokens
+        seq.order = seq.index
+        self.running[seq.order] = seq
+        self.prefilling.append(seq)
+
+    def _take_blocks(self, seq: Sequence, prefix: _Prefix) -> None:
         kv = self.kv
         self._unpledged -= self._to_completion(seq) - prefix.blocks_in_use
         kv.hold(prefix.copies)
@@ -243,12 +318,28 @@ class TrtllmScheduler(StepByStep):
         seq.computed = prefix.tokens
         seq.blocks = self._for_prompt(seq)
         kv.take(seq.blocks - prefix.num_units * kv.blocks_per_unit)
-        if seq.scheduled_s < 0.0:
-            seq.scheduled_s = now_s
-            seq.cached_tokens = prefix.tokens
-        seq.order = seq.index
-        self.running[seq.order] = seq
-        self.prefilling.append(seq)
+
+    # --- prompts that another engine computes -------------------------------------------------
+
+    def reserve(self, seq: Sequence, num_staged: int) -> bool:
+        """Takes the blocks of a prompt, less what is cached; returns whether there was room."""
+        if self.waiting or len(self.running) + num_staged >= self._max_seqs:
+            return False
+        prefix = self._prefix(seq, self._num_cached(seq))
+        if self._blocks_wanted(seq, prefix) > self._available():
+            return False
+        self._take_blocks(seq, prefix)
+        return True
+
+    def _enter_loaded(self, now_s: float) -> None:
+        """Lets those in whose KV and first token have come: they generate from now on."""
+        loaded = self.loaded
+        while loaded and len(self.running) < self._max_seqs:
+            seq = loaded.popleft()
+            seq.order = seq.index
+            self.running[seq.order] = seq
+            hand_over(seq, self.decoding, self._log, now_s)
+            self._store(seq, seq.target)
 
     # --- what can be found --------------------------------------------------------------------
 
@@ -274,7 +365,8 @@ class TrtllmScheduler(StepByStep):
         """Lets go of a sequence that has all its tokens."""
         del self.running[seq.order]
         self._store(seq, seq.computed)
-        self._free(seq)
+        if not seq.keeps_blocks:
+            self.free(seq)
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
 
     def _victim(self) -> Sequence:
@@ -284,6 +376,18 @@ class TrtllmScheduler(StepByStep):
             for order in sorted(self.running, reverse=True)
             if not self.running[order].has_ended
         )
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        self.free(seq)
+        return True
 
     def _pause(self, seq: Sequence) -> None:
         """Takes all blocks from a running request and puts it back in its old place."""
@@ -295,7 +399,7 @@ class TrtllmScheduler(StepByStep):
             self.prefilling.remove(seq)
         self._name_answer(seq)
         self._store(seq, seq.computed)
-        self._free(seq)
+        self.free(seq)
         seq.target = seq.prompt_tokens + seq.emitted
         seq.computed = seq.blocks = seq.named = 0
         seq.preemptions += 1
@@ -317,7 +421,7 @@ class TrtllmScheduler(StepByStep):
             position += 1
         waiting.insert(position, seq)
 
-    def _free(self, seq: Sequence) -> None:
+    def free(self, seq: Sequence) -> None:
         """Frees a request's blocks, the last one first; a partial one keeps its place in turn."""
         kv = self.kv
         free = kv.free_blocks

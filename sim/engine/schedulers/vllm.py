@@ -21,6 +21,8 @@ from collections import deque
 from itertools import filterfalse, islice
 from operator import attrgetter
 
+from dynosim.sim.engine.holds import BLOCKS, SLOTS, TOKENS
+from dynosim.sim.engine.inbox import UNBOUNDED_STEPS
 from dynosim.sim.engine.kv_cache import KvCache
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler
@@ -28,7 +30,7 @@ from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain, num_units
-from dynosim.sim.engine.waiting_queue import PriorityQueue
+from dynosim.sim.engine.waiting_queue import PriorityQueue, drop
 
 POLICIES = ("fcfs", "priority")
 
@@ -57,8 +59,11 @@ class VllmScheduler:
         "chunks",
         "decodes_pause",
         "decoding",
+        "held_by",
         "kv",
+        "loaded",
         "may_overtake",
+        "most_steps",
         "num_preemptions",
         "prefilling",
         "running",
@@ -71,14 +76,17 @@ class VllmScheduler:
         self.prefilling: list[Sequence] = []
         self.decoding = decode_set(limits, kv.num_blocks, log)
         self.chunks: list[tuple[Sequence, int]] = []
+        self.held_by = BLOCKS
         self.decodes_pause = False
         self.num_preemptions = 0
         self._limits = limits
         self._log = log
+        self.most_steps = UNBOUNDED_STEPS
         self._is_priority = self.may_overtake = limits.scheduling_policy == "priority"
         self.waiting: deque[Sequence] | PriorityQueue = (
             PriorityQueue() if self._is_priority else deque()
         )
+        self.loaded: deque[Sequence] = deque()
         self._is_async = limits.async_scheduling
         self._block_size = limits.block_size
         self._unit_tokens = limits.block_size * kv.blocks_per_unit
@@ -106,8 +114,12 @@ class VllmScheduler:
             budget, preempted = self._schedule_running(blocks, budget)
         elif blocks:
             kv.take(blocks)
-        if self.waiting and not preempted:
-            self._admit(budget, now_s)
+        if self.loaded and not preempted:
+            budget = self._enter_loaded(budget, now_s)
+        if self.waiting:
+            self.held_by = BLOCKS
+            if not preempted:
+                self._admit(budget, now_s)
         if preempted and not self.chunks and not decoding.size and not self._is_async:
             # The first sequence preempted itself. A step of nobody takes no time.
             return self.schedule(now_s)
@@ -298,6 +310,7 @@ class VllmScheduler:
                 chunk = self._longest_chunk
             if chunk > budget:
                 if not limits.enable_chunked_prefill:
+                    self.held_by = TOKENS
                     return
                 chunk = budget
             blocks = -(-(cached + chunk) // self._block_size)
@@ -315,6 +328,7 @@ class VllmScheduler:
             self._name_units(seq, chunk)
             self.chunks.append((seq, chunk))
             budget -= chunk
+        self.held_by = TOKENS if budget <= 0 else SLOTS
 
     def _lacking(self, seq: Sequence, blocks: int) -> int:
         """Returns the blocks that must be free beyond the ``blocks`` of a first chunk."""
@@ -342,6 +356,45 @@ class VllmScheduler:
             seq.held = self.kv.register(units, seq.held, seq.named, complete)
             seq.named = complete
 
+    # --- prompts that another engine computes -------------------------------------------------
+
+    def reserve(self, seq: Sequence, num_staged: int) -> bool:
+        """Takes the blocks of a prompt, less what is cached; returns whether there was room."""
+        if self.waiting or len(self.running) >= self._limits.max_num_seqs:
+            return False
+        kv = self.kv
+        found: Chain = []
+        if seq.units and self._limits.enable_prefix_caching:
+            found = kv.find(seq.units, (seq.target - 1) // self._unit_tokens)
+        num_hits = num_units(found)
+        blocks = -(-seq.target // self._block_size)
+        new_blocks = blocks - num_hits * kv.blocks_per_unit
+        watermark = self._watermark if self.running else 0
+        if new_blocks + kv.evictable(found) + watermark > kv.free_blocks:
+            return False
+        kv.hold(found)
+        kv.take(new_blocks)
+        seq.held = found
+        seq.named = num_hits
+        seq.computed = num_hits * self._unit_tokens
+        seq.blocks = blocks
+        return True
+
+    def _enter_loaded(self, budget: int, now_s: float) -> int:
+        """Lets those in whose KV has come; returns the budget left.
+
+        Their last token is computed again: its logits are needed.
+        """
+        loaded = self.loaded
+        while loaded and budget > 0 and len(self.running) < self._limits.max_num_seqs:
+            seq = loaded.popleft()
+            seq.computed = seq.target - 1
+            self._enter(seq, now_s)
+            self._name_units(seq, 1)
+            self.chunks.append((seq, 1))
+            budget -= 1
+        return budget
+
     # --- leaving ------------------------------------------------------------------------------
 
     def settle(self, ended: list[Sequence]) -> None:
@@ -349,8 +402,29 @@ class VllmScheduler:
         for seq in ended:
             if seq.order in self.running:
                 del self.running[seq.order]
-                self._free(seq, seq.computed)
+                self._let_go(seq, seq.computed)
             self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        self._free(seq, seq.computed)
+        return True
+
+    def _let_go(self, seq: Sequence, computed: int) -> None:
+        """Frees the blocks of an ended sequence, unless it keeps them."""
+        if not seq.keeps_blocks:
+            self._free(seq, computed)
+
+    def free(self, seq: Sequence) -> None:
+        """Frees the blocks of a sequence that kept them."""
+        self._free(seq, seq.computed)
 
     def _victim(self) -> Sequence:
         """Returns the running sequence to preempt next."""
@@ -369,7 +443,7 @@ class VllmScheduler:
         self.num_preemptions += 1
         if seq.has_ended:
             # With its last token on the way. It is not seen again.
-            self._free(seq, self._found_again(seq, given))
+            self._let_go(seq, self._found_again(seq, given))
             return
         known = seq.computed + given
         if seq.is_decoding:

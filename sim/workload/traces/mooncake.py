@@ -2,7 +2,8 @@
 
 ``hash_ids`` has one id for each block of B prompt tokens, the last partial block included:
 (n - 1)·B < input_length <= n·B, with B = 512 in the published traces (FAST'25). Writers that
-list full blocks only (n = floor(input_length / B) in every row) are read too.
+list full blocks only (n = floor(input_length / B) in every row) are read too. ``session_id``, if
+there, is one text or number a conversation; each turn comes at its own ``timestamp``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ LINE_END = "\n"
 STAMPS = ("timestamp", "timestamp_ms")
 # Rows of sibling formats: their lengths, ids or units mean something else, so they are refused.
 FOREIGN = {
-    "session_id": "multi-turn session rows",
     "delay": "multi-turn session rows",
     "chat_id": "Qwen-Bailian rows (seconds, 16-token blocks)",
     "arrival_time_ns": "LLMServingSim rows (nanoseconds)",
@@ -62,7 +62,26 @@ def read(file: TraceFile, *, block_tokens: int | None = None) -> TraceRows:
         hash_ids=ids,
         hash_offsets=offsets_of(np.zeros(len(rows), np.int64) if counts is None else counts),
         block_tokens=block,
+        session=_sessions(rows, file),
     )
+
+
+def _sessions(rows: list[Row], file: TraceFile) -> IntArray | None:
+    """Returns the number of each row's session, by first appearance; None where no row has one.
+
+    A row without an id is a session of its own.
+    """
+    if not any("session_id" in row for row in rows):
+        return None
+    numbers: dict[object, int] = {}
+    column = np.empty(len(rows), dtype=np.int64)
+    for index, row in enumerate(rows):
+        key = row.get("session_id")
+        if not isinstance(key, str | int | None):
+            message = f"`session_id` is {json.dumps(key)[:60]}"
+            raise UserError(message, where=file.where(index), hint="allowed: text or whole numbers")
+        column[index] = numbers.setdefault((index,) if key is None else key, len(numbers))
+    return column
 
 
 def _parse(file: TraceFile) -> list[Row]:

@@ -12,6 +12,7 @@ from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.question import read_question
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.simulate import located_in_prefill
 from dynosim.summary import parallel_shape
 from dynosim.terminal import print_json, table
 
@@ -26,12 +27,20 @@ def memory_command(
 
     A deployment that does not fit is an answer, not a mistake: the exit code is 0.
     """
-    engine = resolve_engine(read_question(file, flags).deployment)
+    deployment = read_question(file, flags).deployment
+    engine = resolve_engine(deployment.decode_pool)
     plan = plan_memory(engine)
+    pool = deployment.prefill_pool
+    prefill = None if pool is None else located_in_prefill(resolve_engine, pool)
     if json:
-        print_json(as_json(engine, plan))
+        document = as_json(engine, plan)
+        if prefill is not None:
+            document["prefill"] = as_json(prefill, plan_memory(prefill))
+        print_json(document)
     else:
         print("\n".join(as_text(engine, plan)))
+        if prefill is not None:
+            print("\n".join(["", "Prefill pool", "", *as_text(prefill, plan_memory(prefill))]))
 
 
 def as_json(engine: ResolvedEngine, plan: MemoryPlan) -> dict[str, Any]:

@@ -16,14 +16,18 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.outputs import check_writable
 from dynosim.question import Question, read_question
 from dynosim.search.stability import instability
+from dynosim.sim.bottleneck.report import Bottleneck, bottleneck
+from dynosim.sim.bottleneck.what_if import Widening, what_if
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.replicates import Estimate, estimates, replicate
 from dynosim.sim.result_files import bench_document, request_columns, write_json, write_json_lines
 from dynosim.sim.simulate import Simulation, simulate
+from dynosim.sim.timeline.series import series, write_series
+from dynosim.sim.timeline.timeline import LIMIT, timeline, write_timeline
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
-from dynosim.summary import summary
+from dynosim.summary import summary, widenings
 from dynosim.terminal import print_json, print_note
 
 File = Annotated[
@@ -64,6 +68,43 @@ Replicates = Annotated[
 ]
 
 
+WhatIf = Annotated[
+    bool,
+    Parameter(
+        name="--what-if",
+        negative=(),
+        help="Simulate again with each resource made 25 % wider, one at a time, and show what that "
+        "changes; capacity is requests/s with all of them there at once.",
+    ),
+]
+
+
+TimelineFile = Annotated[
+    Path | None,
+    Parameter(
+        name="--timeline",
+        metavar="OUT",
+        help="Write the run as Chrome trace events, which ui.perfetto.dev opens: steps, what bound "
+        "them, requests, queues and KV use of every replica.",
+    ),
+]
+TimelineLimit = Annotated[
+    int, Parameter(metavar="INT", help="At most this many events, those that begin first.")
+]
+SeriesFile = Annotated[
+    Path | None,
+    Parameter(
+        name="--series",
+        metavar="OUT",
+        help="Write every engine's gauges and counters over time under vLLM's Prometheus names, as "
+        "CSV, or as JSON where OUT ends in .json.",
+    ),
+]
+SeriesInterval = Annotated[
+    float, Parameter(metavar="SECONDS", help="Seconds between the rows of --series.")
+]
+
+
 @takes_fields_of(Deployment=Deployment, Workload=WorkloadSpec)
 def simulate_command(
     file: File = None,
@@ -73,6 +114,11 @@ def simulate_command(
     json: Json = None,
     requests_jsonl: Lines = None,
     replicates: Replicates = 1,
+    widen: WhatIf = False,
+    timeline_file: TimelineFile = None,
+    timeline_limit: TimelineLimit = LIMIT,
+    series_file: SeriesFile = None,
+    series_interval_s: SeriesInterval = 1.0,
     quiet: Quiet = False,
     debug: Debug = False,
     **flags: Any,
@@ -82,24 +128,34 @@ def simulate_command(
     if json is not None and requests_jsonl is None and not is_printed:
         requests_jsonl = json.with_suffix(".requests.jsonl")
     file_of_json = None if is_printed else json
-    check_writable({"--json": file_of_json, "--requests-jsonl": requests_jsonl})
-    if replicates < 1:
-        raise UserError(f"found {replicates}", where="--replicates", hint="allowed: >= 1")
+    files = {"--json": file_of_json, "--requests-jsonl": requests_jsonl}
+    check_writable(files | {"--timeline": timeline_file, "--series": series_file})
+    for name, number in {"--replicates": replicates, "--timeline-limit": timeline_limit}.items():
+        if number < 1:
+            raise UserError(f"found {number}", where=name, hint="allowed: >= 1")
     question = read_question(file, flags, goodput)
     workload = build_workload(question.workload)
     simulation = simulate(question.deployment, workload, seed=question.seed)
     metrics = simulation.metrics(question.goodput_ms or None)
     expectation = expect(simulation, metrics)
+    bound = bottleneck(simulation)
+    wider = what_if(simulation, seed=question.seed) if widen and bound else []
     spread = estimates([metrics, *_further(question, replicates)]) if replicates > 1 else {}
     if json is not None:
-        more = _more(expectation, spread, replicates)
+        more = _more(expectation, spread, replicates) | _bound_by(bound, wider)
         document = _document(question, simulation, metrics, more)
         print_json(document) if is_printed else write_json(json, document)
     if requests_jsonl is not None:
         write_json_lines(requests_jsonl, request_columns(simulation.result))
+    if series_file is not None:
+        write_series(series_file, series(simulation.result, series_interval_s))
+    if timeline_file is not None:
+        _write_timeline(timeline_file, simulation, bound, timeline_limit, quiet=quiet)
     if not is_printed:
         load, limits_ms = question.workload, question.goodput_ms
-        print(summary(simulation, metrics, load, limits_ms, expectation, spread))
+        print(summary(simulation, metrics, load, limits_ms, expectation, spread, bound))
+        if wider:
+            print(f"\n{widenings(wider)}")
     for warning in _warnings(simulation):
         print_note(f"warning: {warning}", quiet=quiet)
 
@@ -142,9 +198,43 @@ def _more(
     }
 
 
+def _write_timeline(
+    path: Path, simulation: Simulation, bound: Bottleneck | None, limit: int, *, quiet: bool
+) -> None:
+    attribution = None if bound is None else bound.attribution
+    found = timeline(simulation.result, attribution, limit=limit)
+    write_timeline(path, found)
+    if found.dropped:
+        print_note(
+            f"note: --timeline-limit {limit:,} leaves {found.dropped:,} slices out; it is "
+            f"complete up to {found.complete_until_s:,.1f} s",
+            quiet=quiet,
+        )
+
+
+def _bound_by(bound: Bottleneck | None, wider: list[Widening]) -> dict[str, Any]:
+    """Returns what the JSON says of resources: how each was used, what more of it would change."""
+    if bound is None:
+        return {}
+    more: dict[str, Any] = {"bottleneck": bound.document()}
+    if wider:
+        more["what_if"] = [
+            {
+                "resource": one.resource,
+                "change": one.change,
+                "capacity": one.capacity,
+                **{name: change for name, change in one.changes.items() if math.isfinite(change)},
+            }
+            for one in wider
+        ]
+    return more
+
+
 def _warnings(simulation: Simulation) -> list[str]:
     """Returns what the run itself warned of, and whether its mean means anything."""
     warnings = list(simulation.warnings)
+    if idle := simulation.deployment.idle_fields:
+        warnings.append(f"without prefill_replicas there is no use for {', '.join(idle)}")
     result = simulation.result
     done = np.flatnonzero(result.completed)
     diverges = instability(result.sent_s[done], result.scheduled_s[done], result.finish_s[done])

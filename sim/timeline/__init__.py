@@ -1,0 +1,1 @@
+"""A run over time: for the eyes (Perfetto), and as the gauges that a real engine exports."""

@@ -1,0 +1,208 @@
+"""Deployments with a prefill pool: what they cost, when they pay, and how they are refused."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from dynosim.hardware_models.errors import UserError
+from dynosim.search.estimate.estimate import estimate
+from dynosim.sim.deployment import Deployment
+from dynosim.sim.metrics import Metrics
+from dynosim.sim.result_files import bench_document, request_columns
+from dynosim.sim.simulate import simulate
+from dynosim.sim.workload.build import build_workload
+from dynosim.sim.workload.columns import Workload
+from dynosim.sim.workload.spec import WorkloadSpec
+
+PLAIN = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
+LIMITS = {"ttft": 500.0, "tpot": 12.0}
+
+
+def load(rate: float, prompt: int = 3000, answer: int = 150, n: int = 250) -> Workload:
+    return build_workload(
+        WorkloadSpec(
+            random_input_len=prompt,
+            random_output_len=answer,
+            random_range_ratio=0.3,
+            request_rate=rate,
+            num_prompts=n,
+        )
+    )
+
+
+def run(workload: Workload, **fields: Any) -> Metrics:
+    return simulate(Deployment(**(PLAIN | fields)), workload).metrics(LIMITS)
+
+
+# --- when it pays, and when not ---------------------------------------------------------------
+
+
+def test_decodes_are_no_longer_held_up_by_prompts():
+    """What vLLM's own documentation promises of it: control over the tail of ITL."""
+    busy = load(20)
+    together = run(busy, replicas=4)
+    apart = run(busy, replicas=1, prefill_replicas=3)
+    assert apart["p99_itl_ms"] < together["p99_itl_ms"] / 4
+    assert apart["p99_tpot_ms"] < together["p99_tpot_ms"]
+
+
+def test_more_requests_keep_a_tight_tpot():
+    """DistServe's claim (OSDI 2024): goodput per GPU rises where both limits bind."""
+    busy = load(22)
+    together = run(busy, replicas=4)
+    apart = run(busy, replicas=2, prefill_replicas=2)
+    assert apart["slo_attainment"] > 0.9 > together["slo_attainment"] + 0.2
+
+
+def test_short_prompts_at_low_load_only_pay_the_way():
+    quiet = load(2, prompt=200, answer=200)
+    together, apart = run(quiet, replicas=2), run(quiet, replicas=1, prefill_replicas=1)
+    assert apart["mean_ttft_ms"] > together["mean_ttft_ms"] + 10
+    assert apart["mean_tpot_ms"] >= together["mean_tpot_ms"]
+
+
+def test_a_pool_too_small_for_the_prompts_is_the_bottleneck():
+    busy = load(20)
+    starved = run(busy, replicas=3, prefill_replicas=1)
+    assert starved["request_throughput"] < 0.85 * run(busy, replicas=4)["request_throughput"]
+    assert starved["prefill_busy_share"] > 0.95
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang", "trtllm"])
+def test_a_free_wire_leaves_what_the_engines_do(backend: str):
+    alone = load(0.02, n=3)
+    apart = {"replicas": 1, "prefill_replicas": 1, "kv_transfer_overlap": "none"}
+    free = {"kv_transfer_bandwidth_gb_s": 1e9, "kv_transfer_latency_ms": 0.0}
+    one = simulate(Deployment(**PLAIN, backend=backend), alone).result
+    two = simulate(Deployment(**(PLAIN | apart | free), backend=backend), alone).result
+    late_s = two.first_token_s - one.first_token_s
+    step_s = float((one.finish_s - one.first_token_s).max()) / 100
+    if backend == "vllm":
+        # The last token of the prompt is computed again.
+        assert (late_s > 0.3 * step_s).all()
+    assert (late_s < 1.5 * step_s).all()
+    assert (late_s > -1e-9).all()
+
+
+def test_a_slower_wire_is_never_better():
+    workload = load(6, n=120)
+    runs = [
+        run(workload, replicas=1, prefill_replicas=2, kv_transfer_bandwidth_gb_s=width)
+        for width in (1000.0, 10.0, 3.0, 1.0)
+    ]
+    for name in ("mean_ttft_ms", "mean_transfer_ms", "link_busy_share"):
+        assert all(fast[name] <= slow[name] * 1.001 for fast, slow in pairwise(runs)), name
+
+
+def test_chunks_sent_early_come_early():
+    long = load(1, prompt=20_000, n=20)
+    times = [
+        run(
+            long,
+            prefill_replicas=1,
+            kv_transfer_bandwidth_gb_s=10.0,
+            kv_transfer_overlap=overlap,
+            prefill_max_num_batched_tokens=4096,
+        )["mean_transfer_ms"]
+        for overlap in ("none", "chunk", "layer")
+    ]
+    assert times[0] > 2 * times[1] > 2 * times[2]
+
+
+# --- accounting -------------------------------------------------------------------------------
+
+
+def test_gpus_and_prices_of_both_pools_count():
+    deployment = Deployment(
+        **PLAIN,
+        replicas=3,
+        prefill_replicas=2,
+        prefill_gpu="h200_sxm",
+        prefill_tensor_parallel_size=2,
+    )
+    assert (deployment.num_gpus, deployment.num_prefill_gpus) == (7, 4)
+    simulation = simulate(deployment, load(2, n=20))
+    prices = [
+        pool.engine.gpu.cloud_price_usd_hour for pool in (simulation.decode, simulation.prefill)
+    ]
+    assert None not in prices
+    assert simulation.metrics()["usd_per_hour"] == pytest.approx(3 * prices[0] + 4 * prices[1])
+
+
+def test_result_files_tell_of_both_pools():
+    simulation = simulate(Deployment(**PLAIN, prefill_replicas=1), load(2, n=20))
+    document = bench_document(simulation, simulation.metrics(), seed=0)["dynosim"]
+    assert isinstance(document, dict)
+    assert document["prefill"]["gpu"] == "h100_sxm"
+    assert {link["name"] for link in document["links"]} == {"prefill 0", "decode 0"}
+    columns = request_columns(simulation.result)
+    assert (columns["prefill_replica"] == 0).all()
+    assert (columns["transfer_ms"] > 0).all()
+
+
+def test_data_parallel_ranks_that_share_experts_may_be_either_pool():
+    deployment = Deployment(
+        model="Qwen/Qwen3-30B-A3B",
+        gpu="h100_sxm",
+        data_parallel_size=2,
+        enable_expert_parallel=True,
+        prefill_replicas=1,
+    )
+    for backend in ("vllm", "sglang"):
+        metrics = simulate(
+            Deployment(**(vars(deployment) | {"backend": backend})), load(4, n=40)
+        ).metrics()
+        assert metrics["completed"] == 40
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"prefill_gpu": "h1000"}, "prefill_gpu"),
+        ({"prefill_gpu": "t4"}, "prefill pool: memory"),
+        ({"prefill_router": "nearest"}, ""),
+        ({"kv_transfer_fabric": "nvlink", "gpu": "l40s"}, "kv_transfer_fabric"),
+        ({"kv_transfer_bandwidth_gb_s": -3.0}, "kv_transfer_bandwidth_gb_s"),
+        ({"backend": "static"}, "prefill_replicas"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_key(fields: dict[str, Any], where: str):
+    with pytest.raises(UserError) as refused:
+        simulate(Deployment(**(PLAIN | {"prefill_replicas": 1} | fields)), load(1, n=2))
+    assert refused.value.where.startswith(where)
+
+
+def test_options_without_a_pool_are_known():
+    deployment = Deployment(**PLAIN, prefill_tensor_parallel_size=2, local_prefill_below_tokens=9)
+    assert deployment.idle_fields == ("prefill_tensor_parallel_size", "local_prefill_below_tokens")
+    assert not Deployment(**PLAIN, prefill_replicas=1, prefill_max_num_seqs=4).idle_fields
+
+
+# --- estimates --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [6.0, 14.0])
+@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+def test_the_estimate_of_two_pools_is_near_the_simulation(rate: float, backend: str):
+    workload = load(rate, n=500)
+    deployment = Deployment(**PLAIN, backend=backend, prefill_replicas=2)
+    found = simulate(deployment, workload).metrics()
+    guess = estimate([deployment], workload)
+    assert guess.use[0] < 1.0
+    for name, tolerance in (
+        ("mean_tpot_ms", 0.15),
+        ("request_throughput", 0.15),
+        ("mean_ttft_ms", 0.4),
+    ):
+        assert guess.metrics[name][0] == pytest.approx(found[name], rel=tolerance), name
+
+
+def test_a_starved_pool_is_estimated_as_overloaded():
+    deployment = Deployment(**PLAIN, replicas=3, prefill_replicas=1)
+    assert estimate([deployment], load(30)).use[0] > 1.2
