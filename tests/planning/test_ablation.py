@@ -38,7 +38,7 @@ def test_changes_are_told_by_layer() -> None:
         "infrastructure": {"gpu": "h200"},
         "model and precision": {"quantization": "fp8"},
         "serving": {"max_num_seqs": 512},
-        "client and front-end": {"api_server_count": 4},
+        "client and edge": {"api_server_count": 4},
     }
     assert with_changes(PLAIN, *changes(PLAIN, TUNED).values()) == TUNED
 

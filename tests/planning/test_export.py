@@ -110,6 +110,15 @@ def test_kubernetes_has_the_replicas_the_gpus_and_no_anchors() -> None:
     assert "&id" not in text
 
 
+def test_dynamo_has_its_kv_router_and_its_options() -> None:
+    routed = engine("vllm", replicas=2, router="kv_aware", router_temperature=0.2)
+    (graph,) = yaml.safe_load_all(export(routed, "dynamo")["dynamo.yaml"])
+    frontend, worker = graph["spec"]["components"]
+    (container,) = frontend["podTemplate"]["spec"]["containers"]
+    assert container["args"] == ["--router-mode", "kv", "--router-temperature", "0.2"]
+    assert worker["replicas"] == 2
+
+
 def test_kubernetes_mounts_the_options_of_trtllm() -> None:
     text = export(engine("trtllm", enable_chunked_prefill=True), "k8s")["deployment.yaml"]
     options, deployment, _ = yaml.safe_load_all(text)
@@ -139,6 +148,10 @@ def test_kubernetes_mounts_the_options_of_trtllm() -> None:
         ("trtllm", {"backend": "trtllm", "quantization": "fp8"}, "quantised already"),
         ("nim", {"backend": "vllm", "block_size": 32}, "no variable"),
         ("dynamo", {"backend": "vllm", "router": "least_outstanding"}, "no router"),
+        ("dynamo", {"backend": "vllm", "router_max_waiting": 9}, "no such option"),
+        ("vllm", {"backend": "vllm", "autoscaler": "queue"}, "has no such knob"),
+        ("vllm", {"backend": "vllm", "kv_host_gib": 10.0}, "has no such knob"),
+        ("k8s", {"backend": "vllm", "prefill_replicas": 1}, "two pools"),
     ],
 )
 def test_what_a_target_has_no_word_for_is_refused(
