@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dynosim.search.result import SearchResult
+    from dynosim.sim.deployment import Deployment
 
 # Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color, 2008), ordered so that
 # neighbours differ in lightness too and stay apart in greyscale.
@@ -136,11 +137,16 @@ def _draw_marks(axes: Axes, result: SearchResult, names: tuple[str, str]) -> Non
 
 
 def short_name(trial: Trial) -> str:
-    """Returns a deployment in a few words: ``vllm TP2×4 on h200_sxm``."""
-    d = trial.deployment
-    stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
-    stages += f" DP{d.data_parallel_size}" if d.data_parallel_size > 1 else ""
-    return f"{d.backend} TP{d.tensor_parallel_size}{stages} ×{d.replicas} on {d.gpu}"
+    """Returns a deployment in a few words: ``vllm TP2 ×4 on h200_sxm``, prefill engines first."""
+    pools = [p for p in (trial.deployment.prefill_pool, trial.deployment.decode_pool) if p]
+    gpus = dict.fromkeys(pool.gpu for pool in pools)
+    return f"{trial.deployment.backend} {' + '.join(map(_engines, pools))} on {' + '.join(gpus)}"
+
+
+def _engines(pool: Deployment) -> str:
+    stages = f" PP{pool.pipeline_parallel_size}" if pool.pipeline_parallel_size > 1 else ""
+    stages += f" DP{pool.data_parallel_size}" if pool.data_parallel_size > 1 else ""
+    return f"TP{pool.tensor_parallel_size}{stages} ×{pool.replicas}"
 
 
 def _dress(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:

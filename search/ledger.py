@@ -130,11 +130,17 @@ class Ledger:
         deployment = asdict(trial.deployment)
         values = trial.values(self._objectives)
         has_values = all(math.isfinite(v) for v in values)
+        # A field whose condition does not hold is at its default, which need not be a choice.
+        searched: dict[str, Any] = {
+            name: choice
+            for name, choice in self._choices.items()
+            if deployment[name] in choice.choices
+        }
         return optuna.trial.create_trial(
             state=_state(trial, has_values),
             values=values if has_values else None,
-            params={name: deployment[name] for name in self._choices},
-            distributions=dict(self._choices),
+            params={name: deployment[name] for name in searched},
+            distributions=searched,
             user_attrs={
                 "number": trial.number,
                 "reason": trial.reason,

@@ -154,8 +154,11 @@ def _field(name: str, column: Sequence[Any]) -> dict[str, Any]:
 
     keys = [repr(value) for value in column]
     by_key = dict(zip(keys, column, strict=True))
-    is_number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in by_key.values())
-    order = sorted(by_key, key=lambda k: by_key[k]) if is_number else list(by_key)
+    known = [v for v in by_key.values() if v is not None]
+    is_number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
+    first = list(by_key)
+    # Numbers rise, after the default; anything else stands in the order of its appearance.
+    order = sorted(first, key=lambda k: (by_key[k] is not None, by_key[k])) if is_number else first
     field = {
         "name": name,
         "values": [_words(by_key[key]) for key in order],

@@ -37,7 +37,10 @@ def trial_intervals(
 def _class_fields(trial: Trial) -> dict[str, str] | None:
     """Returns what tells the class of a trial's errors; None for cards that are not at hand."""
     metrics, deployment = trial.metrics, trial.deployment
-    if not trial.timing or not {"request_throughput", "mean_e2el_ms"} <= metrics.keys():
+    # Of deployments with two pools nothing was measured.
+    if deployment.prefill_replicas or not trial.timing:
+        return None
+    if not {"request_throughput", "mean_e2el_ms"} <= metrics.keys():
         return None
     try:
         gpu, model = get_gpu(deployment.gpu), get_model(deployment.model)

@@ -156,6 +156,24 @@ def test_a_run_with_nothing_feasible_and_of_one_objective(small_values: dict[str
         assert {m["name"] for m in shown["metrics"]} >= set(shown["axes"])
 
 
+def test_fields_that_a_condition_switches_off_and_two_pools_are_in_it(
+    small_values: dict[str, Any], folder: Path
+) -> None:
+    pools = {
+        "prefill_replicas": [0, 2],
+        "prefill_tensor_parallel_size": [1, 2],
+        "when": {"prefill_tensor_parallel_size": "prefill_replicas > 0"},
+    }
+    space = parse_space({**small_values, "replicas": 2, **pools})
+    found = search(space, output_dir=folder, workers=1, evaluator=analytic, screen=screen)
+    shown = embedded((folder / "report.html").read_text())
+    field = next(f for f in shown["fields"] if f["name"] == "prefill_tensor_parallel_size")
+    assert field["values"] == ["default", "1", "2"]
+    assert field["lines"][0] == ""
+    assert "vllm TP2 ×2 + TP1 ×2 on h200_sxm" in shown["trials"]["name"]
+    assert len(load_run(folder).result.trials) == len(found.trials)
+
+
 def copies(result: SearchResult, count: int, change: Callable[[int, Trial], Trial]) -> SearchResult:
     """A run of as many trials, made of those of another."""
     have = result.trials

@@ -116,6 +116,8 @@ def test_hovering_shows_the_configuration_and_clicking_the_detail(
     detail = visit.text("#detail")
     assert f"Trial {trial.number}:" in detail
     assert f"dynosim simulate candidates/{trial.number:03d}.yaml" in detail
+    launch = f"dynosim export --to {trial.deployment.backend} candidates/{trial.number:03d}.yaml"
+    assert launch in detail
     visit.page.click("#detail details:last-of-type summary")
     assert f"max_num_seqs: {trial.deployment.max_num_seqs}" in visit.text("#detail pre.yaml")
 

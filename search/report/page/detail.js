@@ -64,9 +64,12 @@ function expected(trial, doc) {
 function again(trial, doc) {
   const yaml = yamlOf(trial, doc);
   const file = doc.files[trial.number] ?? `trial-${trial.number}.yaml`;
-  const command = `dynosim simulate ${file}`;
+  const value = (name) => doc.fields.filter((f) => f.name === name).map((f) => f.values[trial.codes[name]])[0];
+  // Launch files are those of one pool.
+  const launch = value("prefill_replicas") === "0" ? `\ndynosim export --to ${value("backend")} ${file}` : "";
+  const command = `dynosim simulate ${file}${launch}`;
   return [
-    el("h4", {}, doc.files[trial.number] ? "Run it again, in the run's folder" : "Run it again, with the YAML below saved"),
+    el("h4", {}, doc.files[trial.number] ? "Run it again, or launch it, in the run's folder" : "Run it again, or launch it, with the YAML below saved"),
     el("pre", { class: "command" }, command),
     el("details", {}, el("summary", {}, `${file}`), copier(yaml), el("pre", { class: "yaml" }, yaml)),
     doc.context ? null : el("p", { class: "muted small" }, "The workload is not in it: give the one that was searched under."),
