@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def constant_engine(step_s: float, prefill_s: float, most: int) -> EngineCurve:
     return EngineCurve(
         decode_s=step_s * ones,
         prefill_s=prefill_s * ones,
+        gap_s=(step_s + prefill_s) * ones,
         mean_answer_s=prefill_s * ones,
         long_answer_s=prefill_s * ones,
     )
