@@ -16,7 +16,7 @@ from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec, run_cluster
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.cluster.scaling.spec import scaling_spec
-from dynosim.sim.cluster.scaling.starter import StartSpec
+from dynosim.sim.cluster.scaling.start_spec import StartSpec
 from dynosim.sim.cluster.scaling.states import State
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.refusal import Refusal

@@ -12,7 +12,7 @@ from dynosim.hardware_models.startup.plan import plan_startup
 from dynosim.hardware_models.startup.stage import StartupPlan
 from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.cluster.scaling.spec import ScalingSpec, scaling_spec
-from dynosim.sim.cluster.scaling.starter import StartSpec
+from dynosim.sim.cluster.scaling.start_spec import StartSpec
 from dynosim.sim.workload.columns import Workload
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dynosim.hardware_models.startup.storage import get_storage
 from dynosim.sim.cluster.autoscalers.base import Autoscaler, ScalingContext
 from dynosim.sim.cluster.scaling.failures import Failure, parse_failures
 from dynosim.sim.cluster.scaling.options import ScalingOptions
-from dynosim.sim.cluster.scaling.starter import StartSpec
+from dynosim.sim.cluster.scaling.start_spec import StartSpec
 from dynosim.sim.workload.client import ClientPolicy
 
 _AUTOSCALERS = "dynosim.sim.cluster.autoscalers"

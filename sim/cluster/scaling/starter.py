@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 
 import numpy as np
 import simpy
 
 from dynosim.hardware_models.startup.stage import Stage, StartupPlan
 from dynosim.sim.cluster.fabric import Fabric, Link
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartSpec:
-    """How replicas start: their plan, the scatter of its seconds, and replicas on one node."""
-
-    plan: StartupPlan
-    seconds_cv: float = 0.0
-    replicas_per_node: int = 1
+from dynosim.sim.cluster.scaling.start_spec import StartSpec
 
 
 class Starter:
