@@ -6,7 +6,8 @@ from collections.abc import Generator
 
 import simpy
 
-from dynosim.sim.cluster.scaling.starter import Starter, StartSpec
+from dynosim.sim.cluster.scaling.start_spec import StartSpec
+from dynosim.sim.cluster.scaling.starter import Starter
 from dynosim.sim.random_streams import stream
 
 
