@@ -96,7 +96,8 @@ def _dress(axes: Axes, capacity: Capacity) -> None:
             panel.axvline(room, color=COLOURS[1], linestyle=":", linewidth=1.4)
     words = UNITS[capacity.kind]
     if capacity.at is not None:
-        words += f"; line: capacity {capacity.value:,.4g}, band: its 95 % interval over seeds"
+        size = capacity.at.load.shown if len(capacity.per_seed) == 1 else f"{capacity.value:,.3g}"
+        words += f"; line: capacity {size}, band: its 95 % interval over seeds"
     if capacity.kind == "concurrency" and room <= 2 * max(sizes):
         words += f"; dots: KV pool {room:,.0f}"
     axes.set_xlabel(words, fontsize=9)

@@ -29,11 +29,11 @@ def fleet_figure(plan: FleetPlan, title: str) -> Figure:
         marker = MARKERS[number % len(MARKERS)]
         axes.scatter(*_points(options), s=44, color=colour, marker=marker, label=name, zorder=3)
     axes.plot(*_points(plan.frontier), color="black", linewidth=1.3, label="frontier", zorder=2)
-    for number, option in enumerate(plan.frontier):
+    for number, option in enumerate(plan.frontier, 1):
         (x,), (y,) = _points([option])
-        # Neighbours on a flat frontier are labelled on its two sides.
-        side = (7, 7) if number % 2 == 0 else (7, -14)
-        axes.annotate(short(option), (x, y), side, textcoords="offset points", fontsize=8, zorder=5)
+        axes.annotate(f"{number}", (x, y), (6, 6), textcoords="offset points", fontsize=9, zorder=5)
+        # Neighbours on a flat frontier leave no room for names: those stand in the legend.
+        axes.plot([], [], " ", label=f"{number}: {short(option)}")
     axes.set_xlabel("rent (thousand USD a month)")
     axes.set_ylabel("latency at peak (share of the limit)")
     axes.set_ylim(bottom=0)

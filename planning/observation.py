@@ -44,15 +44,21 @@ class Observation:
     refused: int
     is_stable: bool
     request_throughput: float
-    mean_e2el_s: float
     metrics: Metrics
     expectation: Expectation
     simulation: Simulation = field(repr=False, compare=False)
 
     @property
     def in_flight(self) -> float:
-        """Requests in the system in the mean (Little's law)."""
-        return self.request_throughput * self.mean_e2el_s
+        """Requests in the system in the mean (Little's law, where the load does not say)."""
+        if self.load.kind == "concurrency":
+            return self.load.size
+        return self.load.size * self.mean_e2el_s
+
+    @property
+    def mean_e2el_s(self) -> float:
+        """Mean stay of a request, after the warm-up."""
+        return self.latencies_ms["mean_e2el_ms"] / 1e3
 
     @cached_property
     def shares(self) -> Mapping[str, float]:
@@ -100,7 +106,6 @@ def observe(
         refused=int(metrics["failed"]),
         is_stable=_is_stable(simulation),
         request_throughput=metrics["request_throughput"],
-        mean_e2el_s=metrics["mean_e2el_ms"] / 1e3,
         metrics=metrics,
         expectation=expect(simulation, metrics, errors),
         simulation=simulation,

@@ -36,11 +36,11 @@ def room_of(simulation: Simulation) -> Room:
     """Returns the room of a simulated deployment for its own workload."""
     load, args = simulation.result.workload, simulation.engine.args
     engines = simulation.deployment.replicas * args.data_parallel_size
-    # A token that is decoded while its request holds m others is weighted by the time it takes:
-    # steps are about equally long, so that the mean is over the answer's length.
+    # Of the requests that are there at a time, those with long answers are more: steps are about
+    # equally long, so that a request counts by the length of its answer.
     weights = load.output_tokens / load.output_tokens.sum()
     live = float(((load.input_tokens + load.output_tokens / 2) * weights).sum())
-    full = float((load.input_tokens + load.output_tokens).mean())
+    full = float(((load.input_tokens + load.output_tokens) * weights).sum())
     assert args.max_num_seqs is not None, "unresolved engine"
     return Room(
         kv_tokens=simulation.memory.kv_cache_tokens * engines,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynosim.planning.load import Load
+
 DEFAULT_THINK_S = 30.0
 
 
@@ -32,11 +34,13 @@ class Users:
         )
 
 
-def users_of(request_throughput: float, mean_e2el_s: float, think_s: float) -> Users:
-    """Returns the counts of a load with this throughput (requests/s) and mean stay (s)."""
+def users_of(load: Load, mean_e2el_s: float, think_s: float) -> Users:
+    """Returns the counts of a load whose requests stay for ``mean_e2el_s`` in the mean."""
+    is_rate = load.kind == "rate"
+    requests_s = load.size if is_rate else load.size / mean_e2el_s
     return Users(
-        in_flight=request_throughput * mean_e2el_s,
-        requests_s=request_throughput,
-        clients=request_throughput * (mean_e2el_s + think_s),
+        in_flight=requests_s * mean_e2el_s,
+        requests_s=requests_s,
+        clients=requests_s * (mean_e2el_s + think_s),
         think_s=think_s,
     )

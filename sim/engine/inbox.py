@@ -47,8 +47,11 @@ class Inbox:
         else:
             self._last_step += since // self._interval * self._interval
 
-    def most_steps(self, step: int) -> int:
-        """Returns how many steps may run before the next reception that finds somebody."""
-        if not self._late:
+    def most_steps(self, step: int, *, is_hidden: bool) -> int:
+        """Returns how many steps may run before the next reception that may find somebody.
+
+        ``is_hidden``: arrivals do not end a run, so that each reception must be looked at.
+        """
+        if not (self._late or self._queue or is_hidden):
             return UNBOUNDED_STEPS
         return self._interval - (step - self._last_step)

@@ -44,6 +44,7 @@ def filled(deployment: Deployment) -> dict[str, Any]:
         (DENSE, {"all2all_backend": "allgather_reducescatter"}),
         (DENSE, {"router": "least_outstanding"}),
         (DENSE, {"router": "random"}),
+        (DENSE, {"router": "kv_aware", "router_temperature": 0.5, "router_replicas": 2}),
         (replace(DENSE, backend="sglang"), {"load_balance_method": "round_robin"}),
         (replace(DENSE, backend="trtllm"), filled(replace(DENSE, backend="trtllm"))),
         (DENSE, {"num_speculative_tokens": 0, "speculative_method": "ngram"}),
@@ -69,6 +70,7 @@ def test_the_same_canonical_form_gives_the_same_outcome(
         (MOE, {"enable_expert_parallel": True}),
         (replace(MOE, data_parallel_size=2), {"load_balance_method": "round_robin"}),
         (replace(DENSE, replicas=2), {"router": "random"}),
+        (DENSE, {"router_max_outstanding": 4}),
     ],
 )
 def test_what_has_an_effect_is_kept(one: Deployment, changes: dict[str, Any]) -> None:

@@ -99,7 +99,8 @@ class SglangScheduler(SglangRunning):
         """Looks at who has arrived: after prefill, when nothing runs, else now and then."""
         step = self._log.num_steps
         inbox.receive(step, at_once=bool(self.chunks) or not self.running)
-        self.most_steps = inbox.most_steps(step)
+        is_full = len(self.running) >= self._limits.max_num_seqs
+        self.most_steps = inbox.most_steps(step, is_hidden=is_full)
 
     def _end_batch(self) -> None:
         """Caches what the last step's chunks computed; those whose prompts are done decode now."""
