@@ -44,6 +44,12 @@ routing_of: Callable[[Deployment], tuple[Any, ...]] = attrgetter(*_ROUTING)
 """Returns the values of a deployment's routing fields."""
 
 
+around_of: Callable[[Deployment], tuple[Any, ...]] = attrgetter(
+    *(name for name in _AROUND_ENGINES if name not in _ROUTING)
+)
+"""Returns replicas, tiers, autoscaler and all else around the engines but the routing."""
+
+
 def one_replica(deployment: Deployment) -> Deployment:
     """Returns one replica of the pool that decodes, or of all there is; engines are asked once.
 
@@ -66,7 +72,8 @@ def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
             return deployment
         is_alone = deployment.replicas == 1 and deployment.admits_all
         routing = () if is_alone else routing_of(deployment)
-        return form(one_replica(deployment)), deployment.replicas, routing
+        plain = deployment.decode_pool if deployment.idle_fields else deployment
+        return form(one_replica(deployment)), around_of(plain), routing
 
     return key
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from analytic_evaluator import analytic
 
+from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.search import parse_space, search
-from dynosim.search.canonical import canonical
+from dynosim.search.canonical import canonical, same_simulation
 from dynosim.search.evaluator import simulate_candidate
 from dynosim.search.outcome import Outcome, Task
 from dynosim.search.outcome_cache import OutcomeCache
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -82,6 +84,18 @@ def test_a_second_pool_takes_over_what_the_first_leaves_open() -> None:
     assert canonical(pools, WORKLOAD) == pools
     one = replace(DENSE, prefill_max_num_seqs=8)
     assert canonical(one, WORKLOAD) == canonical(DENSE, WORKLOAD)
+
+
+def test_what_stands_around_the_engines_counts() -> None:
+    same = same_simulation(WORKLOAD)
+    engine_fields = EngineArgs.__dataclass_fields__
+    around = [n for n in Deployment.__dataclass_fields__ if n not in engine_fields]
+    assert same(replace(DENSE, router="random")) == same(DENSE)
+    for name in set(around) - set(RouterOptions.__dataclass_fields__) - {"prefill_replicas"}:
+        value = getattr(DENSE, name)
+        other = replace(DENSE, **{name: 7 if not isinstance(value, str) else "other"})
+        has_effect = name not in other.idle_fields
+        assert (same(other) != same(DENSE)) == has_effect, name
 
 
 def test_room_for_the_longest_request_is_not_a_limit() -> None:
