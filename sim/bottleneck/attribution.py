@@ -95,10 +95,13 @@ def attribute(
     outside = ((_API_SERVERS, intake_queue(result, frontend)), (_ROUTER, router))
     engines = []
     for number, log in enumerate(result.replicas):
-        found = held(result, number, limits)
+        # With two pools, requests enter elsewhere: only logs tell who was kept out here.
+        is_split = result.hand_overs is not None
+        found = logged(log.steps) if is_split else held(result, number, limits)
         causes = ((_KV_LOADS, _loads(result, number)), *outside)
         engine = _engine(log, found, parts, causes, span_s(result))
-        engines.append((*engine, _waiting_s(result, number, found)))
+        waits = np.zeros(len(WAITS)) if is_split else _waiting_s(result, number, found)
+        engines.append((*engine, waits))
     return _joined(engines)
 
 

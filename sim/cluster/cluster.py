@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.kv_tiers import KvTiers
@@ -82,13 +84,17 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
     )
+    if workload.is_open and workload.network is not None:
+        # In the order in which they reach the server, whose clients may be unequally far.
+        reached_s = (workload.arrival_s + workload.network.up_s(workload.input_tokens))[fitting]
+        fitting = fitting[np.argsort(reached_s, kind="stable")]
     recorder = Recorder(workload)
-    if workload.max_concurrency is None:
+    if workload.is_open:
         recorder.send(fitting, spec.frontend, len(pool.engines), spec.frontend_s)
     prefill = None
     if spec.prefill is not None:
         prefill = _run_disaggregated(spec, spec.prefill, pool, requests, fitting, recorder, seed)
-    elif workload.max_concurrency is not None or pool.is_live:
+    elif not workload.is_open or pool.is_live:
         from dynosim.sim.cluster.together import Together
 
         Together(pool, requests, recorder, pool.live_frontend(spec, recorder)).run(fitting)

@@ -34,7 +34,7 @@ from dynosim.sim.timeline.preemptions import preemptions
 LIMIT = 500_000
 """Events that a browser shows without effort: about 80 MB of JSON."""
 
-STAGES = ("front-end", "router", "queue", "prefill", "decode")
+STAGES = ("network", "front-end", "router", "queue", "prefill", "decode")
 """What a request goes through; those that took no time are left out."""
 
 Make = Callable[[int], list[Event]]
@@ -167,6 +167,7 @@ def _requests(result: RunResult) -> Source:
     done = np.flatnonzero(result.completed)
     columns = (
         result.sent_s,
+        result.reached_s,
         result.arrived_s,
         result.routed_s,
         result.scheduled_s,
