@@ -17,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = {"src/dynosim": "dynosim"} | {
-    room: f"dynosim/{room}" for room in ("hardware_models", "sim", "accuracy", "search")
+    room: f"dynosim/{room}" for room in ("hardware_models", "sim", "accuracy", "search", "planning")
 }
 COMPILED = (
     "hardware_models/timing/decode_rows.py",

@@ -65,8 +65,8 @@ def _elementwise(
 ) -> Iterator[Row]:
     """Yields memory-bound kernels by what :mod:`.ops` says that they move per token.
 
-    Norms of queries and keys count as part of the rotary embedding; kernels that move as much as
-    each other share one row, their mean.
+    The norms of queries and keys were measured as one, and count as so many kernels as the engine
+    runs; kernels that move as much as each other share one row, their mean.
     """
     hidden = engine.model.hidden_size
     moved = {
@@ -77,12 +77,14 @@ def _elementwise(
     }
     if "mlp up" in gemms:
         moved["act_fn"] = 2 * (gemms["mlp up"].n + gemms["mlp down"].k)
-    norms = {m: float(us) for op, m, us in layers if op == "qk_norm"}
+    kernels = max(1, engine.backend.query_key_norm_kernels)
+    queries = gemms["o"].k
+    moved["qk_norm"] = 2 * (gemms["qkv"].n + queries) // kernels
     found: dict[tuple[int, str], list[float]] = {}
     for op, m, us in layers:
         if op in moved:
-            own = norms.get(m, 0.0) if op == "rotary_emb" else 0.0
-            found.setdefault((moved[op], m), []).append(float(us) + own)
+            share = kernels if op == "qk_norm" else 1
+            found.setdefault((moved[op], m), []).append(float(us) / share)
     for shape, times_us in found.items():
         yield *shape, sum(times_us) / len(times_us)
 

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import FloatArray
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.search.grid import Grid
 
 LENGTHS = (0.4, 0.8, 1.6)
@@ -30,41 +30,79 @@ LEAST_SPREAD = 0.02
 """Errors are taken to spread by 2 % at least, however few agree."""
 
 
+MOST_KNOWN = 256
+"""Errors that a prediction rests on at most: the newest three quarters, and the oldest thinned."""
+
+GROWTH = 1.25
+"""How many times more errors make it worth choosing length and noise again."""
+
+CHUNK = 8192
+"""Candidates predicted at once: memory does not grow with the space."""
+
+
 class Correction:
     """Predicts the estimate's errors at ``candidates`` (flat indices of ``grid``).
 
     Errors have one column an objective or constraint; a row is of one simulated candidate.
     """
 
-    def __init__(self, grid: Grid, candidates: Sequence[int], columns: int) -> None:
+    def __init__(self, grid: Grid, candidates: Sequence[int] | IntArray, columns: int) -> None:
         self._where = _positions(grid, candidates)
         self._rows: list[int] = []
         self._errors: list[FloatArray] = []
         self._columns = columns
+        self._law = (LENGTHS[0], NOISES[0])
+        self._chosen_at = 0.0
 
     def learn(self, row: int, errors: FloatArray) -> None:
         """Notes the errors of the candidate in ``row``: simulated less estimated, finite."""
         self._rows.append(row)
         self._errors.append(errors)
 
-    def predict(self) -> tuple[FloatArray, FloatArray]:
-        """Returns mean and standard deviation of all errors, shapes (candidates, columns)."""
-        shape = (len(self._where), self._columns)
+    def most_favourable(self) -> FloatArray:
+        """Returns by column an error that few are below: the lowest seen, less a spread."""
+        if not self._rows:
+            return np.full(self._columns, -np.inf)
+        errors = np.array(self._errors)
+        return np.asarray(errors.min(axis=0) - np.maximum(errors.std(axis=0), LEAST_SPREAD))
+
+    def predict(self, rows: IntArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Returns mean and standard deviation of the errors of ``rows`` (None: of all).
+
+        Both have the shape (rows, columns).
+        """
+        asked = self._where if rows is None else self._where[rows]
+        shape = (len(asked), self._columns)
         if not self._rows:
             return np.zeros(shape), np.full(shape, PRIOR_STD)
-        errors = np.array(self._errors)
+        kept = _kept(len(self._rows))
+        errors = np.array(self._errors)[kept]
+        known = self._where[np.array(self._rows)[kept]]
         center = np.median(errors, axis=0)
         spread = np.maximum(errors.std(axis=0), LEAST_SPREAD)
         scaled = (errors - center) / spread
-        known = self._where[self._rows]
-        length, noise = _likeliest(known, scaled)
-        across = _kernel(self._where, known, length)
-        gram = _kernel(known, known, length) + noise**2 * np.eye(len(known))
-        solved = np.linalg.solve(gram, np.column_stack((scaled, across.T)))
-        weights, inverse = solved[:, : self._columns], solved[:, self._columns :]
-        left = 1.0 + noise**2 - np.einsum("ij,ji->i", across, inverse)
-        deviation = np.sqrt(np.maximum(left, 0.0))[:, None] * spread
-        return center + across @ weights * spread, deviation
+        if len(self._rows) >= self._chosen_at:
+            self._law, self._chosen_at = _likeliest(known, scaled), len(self._rows) * GROWTH
+        length, noise = self._law
+        inverse = np.linalg.inv(_kernel(known, known, length) + noise**2 * np.eye(len(known)))
+        weights = inverse @ scaled * spread
+        mean, deviation = np.empty(shape), np.empty(shape)
+        for begin in range(0, len(asked), CHUNK):
+            part = slice(begin, begin + CHUNK)
+            across = _kernel(asked[part], known, length)
+            mean[part] = center + across @ weights
+            left = 1.0 + noise**2 - ((across @ inverse) * across).sum(axis=1)
+            deviation[part] = np.sqrt(np.maximum(left, 0.0))[:, None] * spread
+        return mean, deviation
+
+
+def _kept(count: int) -> IntArray:
+    """Returns which of ``count`` errors, oldest first, a prediction rests on."""
+    if count <= MOST_KNOWN:
+        return np.arange(count)
+    newest = MOST_KNOWN * 3 // 4
+    oldest = np.linspace(0, count - newest - 1, MOST_KNOWN - newest).round().astype(np.int64)
+    return np.concatenate((oldest, np.arange(count - newest, count)))
 
 
 def _likeliest(known: FloatArray, scaled: FloatArray) -> tuple[float, float]:
@@ -80,12 +118,12 @@ def _likeliest(known: FloatArray, scaled: FloatArray) -> tuple[float, float]:
     return max(product(LENGTHS, NOISES), key=lambda choice: likelihood(*choice))
 
 
-def _positions(grid: Grid, candidates: Sequence[int]) -> FloatArray:
+def _positions(grid: Grid, candidates: Sequence[int] | IntArray) -> FloatArray:
     """Returns coordinates in which Euclidean distance is how unlike two candidates are.
 
     An ordered axis is one coordinate from 0 to 1; of another, each value has its own.
     """
-    at = np.array([grid.coordinates(i) for i in candidates]).reshape(len(candidates), -1)
+    at = grid.coordinates_of(candidates)
     columns = []
     for axis, (length, is_ordered) in enumerate(zip(grid.lengths, grid.is_ordered, strict=True)):
         if length == 1:

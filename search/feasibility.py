@@ -1,22 +1,26 @@
-"""Candidates that need no simulation: over budget, unknown, or refused by the memory model."""
+"""Candidates that need no simulation: unknown, or refused by the memory model."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.memory.rules import violated_rule
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.search.canonical import one_replica, routing_of
 from dynosim.search.outcome import Outcome, Reason, Screen
+from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.routing import check_options
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import check_pools, resolve_for
 from dynosim.sim.workload.columns import Workload
 
 
-def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
-    """Returns the screen of a search: GPU budget first, then names, then the memory model."""
+def screen_for(workload: Workload) -> Screen:
+    """Returns the screen that asks names, then the memory model."""
 
     @lru_cache(maxsize=1 << 16)
     def refusal(deployment: Deployment) -> Outcome | None:
@@ -28,9 +32,6 @@ def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
         return None if plan.feasible else _refusal(engine, plan)
 
     def screen(deployment: Deployment) -> Outcome | None:
-        if max_gpus is not None and deployment.num_gpus > max_gpus:
-            detail = f"{deployment.num_gpus} GPUs, budget {max_gpus}"
-            return Outcome(reason="over_gpu_budget", detail=detail)
         return _refused(deployment, refusal)
 
     return screen
@@ -38,16 +39,28 @@ def screen_for(workload: Workload, max_gpus: int | None) -> Screen:
 
 def _refused(deployment: Deployment, refusal: Screen) -> Outcome | None:
     """Returns why one of a deployment's pools cannot run, or why they cannot work together."""
-    # One replica's memory is every replica's, whatever the router.
-    decode = replace(deployment.decode_pool, replicas=1, router=Deployment.router)
     pool = deployment.prefill_pool
-    if (outcome := refusal(decode)) is not None or pool is None:
+    prefill_router = None if pool is None else pool.router
+    if (outcome := _routing_refusal(routing_of(deployment), prefill_router)) is not None:
         return outcome
-    prefill = replace(pool, replicas=1, router=Deployment.router)
-    if (outcome := refusal(prefill)) is not None:
+    # One replica's memory is every replica's, whatever the router.
+    if (outcome := refusal(one_replica(deployment))) is not None or pool is None:
+        return outcome
+    if (outcome := refusal(one_replica(pool))) is not None:
         return replace(outcome, detail=f"prefill pool: {outcome.detail}")
     try:
         check_pools(deployment)
+    except UserError as error:
+        return Outcome(reason="unsupported", detail=" ".join(str(error).split()))
+    return None
+
+
+@lru_cache(maxsize=1 << 12)
+def _routing_refusal(routing: tuple[Any, ...], prefill_router: str | None) -> Outcome | None:
+    """Returns why routers cannot have these options."""
+    options = RouterOptions(**dict(zip(RouterOptions.__dataclass_fields__, routing, strict=True)))
+    try:
+        check_options(options, [r for r in (options.router, prefill_router) if r is not None])
     except UserError as error:
         return Outcome(reason="unsupported", detail=" ".join(str(error).split()))
     return None

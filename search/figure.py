@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dynosim.search.result import SearchResult
+    from dynosim.sim.deployment import Deployment
 
 # Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color, 2008), ordered so that
 # neighbours differ in lightness too and stay apart in greyscale.
@@ -34,7 +35,7 @@ def frontier_figure(result: SearchResult) -> Figure:
     figure = Figure(figsize=(9.0, 6.0), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    names = _axis_metrics(result)
+    names = axis_metrics(result)
     _draw_trials(axes, result, names)
     _draw_frontier(axes, result, names)
     _draw_marks(axes, result, names)
@@ -47,7 +48,16 @@ def save_png(figure: Figure, path: Path) -> None:
     figure.savefig(path, format="png", metadata={"Software": None})
 
 
-def _axis_metrics(result: SearchResult) -> tuple[str, str]:
+def save_svg(figure: Figure, path: Path) -> None:
+    """Writes a figure as SVG with its text as text, with the same bytes for the same figure."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "dynosim", "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def axis_metrics(result: SearchResult) -> tuple[str, str]:
+    """Returns the metrics across and up: the second objective and the first."""
     names = [o.metric for o in result.space.objectives]
     if len(names) > 1:
         return names[1], names[0]
@@ -127,11 +137,16 @@ def _draw_marks(axes: Axes, result: SearchResult, names: tuple[str, str]) -> Non
 
 
 def short_name(trial: Trial) -> str:
-    """Returns a deployment in a few words: ``vllm TP2×4 on h200_sxm``."""
-    d = trial.deployment
-    stages = f" PP{d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
-    stages += f" DP{d.data_parallel_size}" if d.data_parallel_size > 1 else ""
-    return f"{d.backend} TP{d.tensor_parallel_size}{stages} ×{d.replicas} on {d.gpu}"
+    """Returns a deployment in a few words: ``vllm TP2 ×4 on h200_sxm``, prefill engines first."""
+    pools = [p for p in (trial.deployment.prefill_pool, trial.deployment.decode_pool) if p]
+    gpus = dict.fromkeys(pool.gpu for pool in pools)
+    return f"{trial.deployment.backend} {' + '.join(map(_engines, pools))} on {' + '.join(gpus)}"
+
+
+def _engines(pool: Deployment) -> str:
+    stages = f" PP{pool.pipeline_parallel_size}" if pool.pipeline_parallel_size > 1 else ""
+    stages += f" DP{pool.data_parallel_size}" if pool.data_parallel_size > 1 else ""
+    return f"TP{pool.tensor_parallel_size}{stages} ×{pool.replicas}"
 
 
 def _dress(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:

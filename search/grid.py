@@ -6,6 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from dynosim.hardware_models.arrays import IntArray
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -29,6 +33,13 @@ class Grid:
         for at, length in zip(coordinates, self.lengths, strict=True):
             index = index * length + at
         return index
+
+    def coordinates_of(self, indices: Sequence[int] | IntArray) -> IntArray:
+        """Returns the coordinates of many flat indices, shape (indices, axes)."""
+        flat = np.asarray(indices, dtype=np.int64)
+        if not self.lengths:
+            return np.zeros((len(flat), 0), dtype=np.int64)
+        return np.stack(np.unravel_index(flat, self.lengths), axis=1).astype(np.int64)
 
     def coordinates(self, index: int) -> tuple[int, ...]:
         """Returns the coordinates of a flat index."""

@@ -41,7 +41,7 @@ def _gains(points: FloatArray, front: FloatArray, reference: FloatArray) -> Floa
     gains = np.zeros(len(points))
     if points.shape[1] == 2:
         return _gains_2d(points, front, reference)
-    is_new = ~_dominated(points, front)
+    is_new = ~dominated(points, front)
     rows = np.flatnonzero(is_new)
     if len(rows) > MOST_RIVALS:
         # Those that no other candidate dominates are where the gain is.
@@ -53,7 +53,7 @@ def _gains(points: FloatArray, front: FloatArray, reference: FloatArray) -> Floa
     return gains
 
 
-def _dominated(points: FloatArray, front: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def dominated(points: FloatArray, front: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Returns which points are no better than some point of the front in anything."""
     worse = np.zeros(len(points), dtype=bool)
     for row in front:

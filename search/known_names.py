@@ -33,6 +33,15 @@ _LOOK_UPS: dict[str, LookUp] = {
 """What each name means: two spellings of one thing mean the same."""
 
 
+def meaning(name: str, value: str) -> Hashable:
+    """Returns what ``value`` means as field ``name``: itself, where it is no catalogue's name.
+
+    Raises UserError where the field's catalogue does not know it.
+    """
+    look_up = _LOOK_UPS.get(name)
+    return value if look_up is None else look_up(value)
+
+
 def name_problems(dimensions: Iterable[Dimension], source: Source) -> list[UserError]:
     """Returns one error a name of a model, GPU, backend, version or router that is unknown.
 

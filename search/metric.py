@@ -62,6 +62,8 @@ METRICS: dict[str, Metric] = _plain(
     ("request_goodput", "Goodput", "req/s", "maximize"),
     ("prefix_hit_rate", "Prefix hit rate", "", "maximize"),
     ("usd_per_million_output_tokens", "Cost", "USD per million output tokens", "minimize"),
+    ("joules_per_output_token", "Energy", "J per output token", "minimize"),
+    ("mean_watts", "Power of the GPU boards", "W", "minimize"),
     ("quality", "Accuracy retained", "", "maximize"),
     ("slo_attainment", "Share of requests within SLO", "", "maximize"),
     ("busy_share", "Busy share of the engines", "", "maximize"),

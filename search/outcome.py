@@ -10,7 +10,10 @@ from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload
 
 Reason = Literal[
+    "requirement",
     "over_gpu_budget",
+    "over_usd_budget",
+    "over_watt_budget",
     "unsupported",
     "tp_does_not_divide_heads",
     "oom",
@@ -18,10 +21,11 @@ Reason = Literal[
     "unstable_queue",
     "refuses_requests",
     "slo",
+    "constraint",
     "undefined_metric",
     "error",
 ]
-"""Why a trial is infeasible. The first five are known before any simulation."""
+"""Why a trial is infeasible. Those before ``unstable_queue`` are known before any simulation."""
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -32,13 +36,15 @@ class Task:
 
     ``goodput_ms`` are limits per request, in ms by kind (``ttft``, ``tpot``, …). A deployment may
     refuse ``max_refused`` requests as longer than its ``max_model_len``: as many as every
-    candidate of the space must.
+    candidate of the space must. A candidate that takes longer than ``timeout_s`` seconds of wall
+    time has failed (None: it may take any).
     """
 
     workload: Workload
     seed: int = 0
     max_refused: int = 0
     goodput_ms: Mapping[str, float] = field(default_factory=dict)
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

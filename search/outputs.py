@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any, Literal, get_args
 import dynosim
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.field_type import shown
-from dynosim.search.figure import frontier_figure, save_png
+from dynosim.search.figure import frontier_figure, save_png, save_svg
 from dynosim.search.frontier import reference_point
 from dynosim.search.identity import data_sha256, space_sha256, versions, workload_sha256
 from dynosim.search.result import SearchResult
 from dynosim.search.run_folder import CANDIDATES, RunFolder
+from dynosim.search.shared_study import without_password
 from dynosim.search.table import to_csv, trial_columns, trial_rows
 from dynosim.search.trial import Trial
 from dynosim.search.workload_section import FILE_FIELDS
@@ -33,7 +35,7 @@ def write_outputs(
     table_format: TableFormat = "csv",
     is_described: bool = True,
 ) -> None:
-    """Writes tables, figure, candidates and manifest; each file appears in one piece.
+    """Writes tables, figures, candidates, manifest and report; each file appears in one piece.
 
     ``is_described`` says that ``workload`` is what the space describes, so that candidates' files
     can name it.
@@ -45,16 +47,32 @@ def write_outputs(
         folder.write("trials.csv", to_csv(columns, trial_rows(result)))
     else:
         folder.write_with("trials.parquet", lambda path: _write_parquet(result, path))
-    figure = frontier_figure(result)
-    folder.write_with("frontier.png", lambda path: save_png(figure, path))
     context = _context(result) if is_described else {}
     for trial in result.frontier:
         folder.write(_candidate_name(result, trial), _candidate(result, trial, context))
     failures = "".join(map(_failure, (t for t in result.trials if t.reason == "error")))
     if failures:
         folder.write("failures.txt", failures.encode())
-    folder.write("manifest.json", _json(manifest(result, workload)))
+    about = manifest(result, workload)
+    folder.write("manifest.json", _json(about))
     folder.write("run.json", _json(_run(result)))
+    write_report(folder, result, about, is_described=is_described)
+
+
+def write_report(
+    folder: RunFolder, result: SearchResult, about: Mapping[str, Any], *, is_described: bool = True
+) -> None:
+    """Writes ``report.html``, ``frontier.png`` and ``frontier.svg``; ``about`` is the manifest."""
+    from dynosim.search.report.document import document
+    from dynosim.search.report.page import page
+
+    figure = frontier_figure(result)
+    folder.write_with("frontier.png", lambda path: save_png(figure, path))
+    folder.write_with("frontier.svg", lambda path: save_svg(figure, path))
+    context = _yaml(_context(result)) if is_described else ""
+    files = {t.number: _candidate_name(result, t) for t in result.frontier}
+    shown = document(result, about, context=context, files=files)
+    folder.write("report.html", page(shown).encode())
 
 
 def check_table_format(table_format: str) -> None:
@@ -89,14 +107,18 @@ def _candidate_name(result: SearchResult, trial: Trial) -> str:
 
 def _candidate(result: SearchResult, trial: Trial, context: dict[str, Any]) -> bytes:
     """Returns the YAML that ``dynosim simulate`` takes to run the trial again."""
-    import yaml
-
     objectives = result.space.objectives
     pairs = zip(objectives, trial.values(objectives), strict=True)
     figures = ", ".join(f"{objective.metric} {value:.6g}" for objective, value in pairs)
     deployment = {k: v for k, v in asdict(trial.deployment).items() if v is not None}
-    text = yaml.safe_dump({**deployment, **context}, sort_keys=False)
+    text = _yaml({**deployment, **context})
     return f"# Trial {trial.number}: {figures}\n{text}".encode()
+
+
+def _yaml(values: Mapping[str, Any]) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(dict(values), sort_keys=False))
 
 
 def _failure(trial: Trial) -> str:
@@ -128,6 +150,11 @@ def manifest(result: SearchResult, workload: Workload) -> dict[str, Any]:
         "knee": result.knee and result.knee.number,
         "cheapest": result.cheapest and result.cheapest.number,
         "hypervolume": result.hypervolume,
+        "hypervolume_gains": [
+            [gain.simulations, gain.trial, gain.hypervolume] for gain in result.convergence.gains
+        ],
+        "importances": {item.metric: dict(item.shares) for item in result.importances},
+        **({"non_dominated_shares": result.shares_best} if result.shares_best else {}),
         "hypervolume_reference": list(reference_point(result.trials, objectives)),
     }
 
@@ -141,8 +168,12 @@ def _without_folders(space: dict[str, Any]) -> dict[str, Any]:
 def _run(result: SearchResult) -> dict[str, Any]:
     simulated = sum(t.is_simulated for t in result.trials)
     return {
-        "command": sys.argv,
-        "trace": result.space.workload.trace,
+        "command": [without_password(argument) for argument in sys.argv],
+        "files": {
+            name: str(Path(value).resolve())
+            for name in FILE_FIELDS
+            if (value := getattr(result.space.workload, name)) is not None
+        },
         "workers": result.workers,
         "wall_s": round(result.wall_s, 3),
         "simulated": simulated,

@@ -9,12 +9,13 @@ a resumed search is the same search with some answers already in the ledger.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dynosim.search.executor import Executor
 from dynosim.search.ledger import Ledger
 from dynosim.search.outcome import Outcome, Screen
+from dynosim.search.outcome_cache import OutcomeCache
 from dynosim.search.proposer import Proposer
 from dynosim.search.result import Ending
 from dynosim.search.space import SearchSpace
@@ -49,6 +50,7 @@ class Owner:
     executor: Executor
     deadline_s: float | None = None
     ledger: Ledger | None = None
+    cache: OutcomeCache | None = None
     on_trial: OnTrial = lambda trial: None
     trials: dict[int, Trial] = field(default_factory=dict)
     simulated_here: int = 0
@@ -108,12 +110,18 @@ class Owner:
         return candidate
 
     def _start(self, generation: list[Candidate]) -> None:
-        known: Mapping[Deployment, Outcome] = self.ledger.outcomes if self.ledger else {}
         for candidate in generation:
-            if candidate.deployment in known:
-                self._end(candidate, known[candidate.deployment])
+            known = self._known(candidate.deployment)
+            if known is not None:
+                self._end(candidate, known)
         self.executor.submit([c.deployment for c in generation if c.number not in self.trials])
         self._waiting |= {c.deployment: c for c in generation if c.number not in self.trials}
+
+    def _known(self, deployment: Deployment) -> Outcome | None:
+        """Returns an outcome that an earlier run left, in its ledger or in the cache."""
+        if self.ledger is not None and deployment in self.ledger.outcomes:
+            return self.ledger.outcomes[deployment]
+        return None if self.cache is None else self.cache.get(deployment)
 
     def _finish(self, generation: list[Candidate]) -> None:
         """Waits for a generation, then tells it in order."""
@@ -126,6 +134,8 @@ class Owner:
     def _collect(self, timeout_s: float | None) -> None:
         for deployment, outcome in self.executor.collect(timeout_s):
             self.simulated_here += 1
+            if self.cache is not None:
+                self.cache.put(deployment, outcome)
             self._end(self._waiting.pop(deployment), outcome)
 
     def _end(self, candidate: Candidate, outcome: Outcome) -> None:
@@ -134,7 +144,7 @@ class Owner:
             candidate.deployment,
             outcome,
             self.space.objectives,
-            self.space.slos,
+            self.space.limits,
         )
         with uninterrupted():
             if self.ledger is not None and trial.deployment not in self.ledger.outcomes:

@@ -6,7 +6,7 @@ A candidate is its flat index in the grid of the space.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -37,10 +37,10 @@ class Proposer(Protocol):
 
 
 class ExhaustiveProposer:
-    """Proposes every candidate in the grid's own order (the last field varies fastest)."""
+    """Proposes every candidate but ``left_out`` in the grid's order (the last field is fastest)."""
 
-    def __init__(self, grid: Grid) -> None:
-        self._indices = iter(range(grid.size))
+    def __init__(self, grid: Grid, left_out: Collection[int] = ()) -> None:
+        self._indices = (i for i in range(grid.size) if i not in left_out)
 
     def propose(self) -> int | None:
         return next(self._indices, None)
@@ -54,11 +54,17 @@ class TpeProposer:
 
     The sampler sees grid coordinates: an ordered field as a whole number, so that it learns that
     16 and 32 are neighbours, any other as a category. What it proposes twice leads to an untried
-    neighbour, a random walk away.
+    neighbour, a random walk away. Of flat indices that mean one candidate ``normal`` names one.
     """
 
-    def __init__(self, grid: Grid, objectives: tuple[Objective, ...], seed: int) -> None:
-        self._grid = grid
+    def __init__(
+        self,
+        grid: Grid,
+        objectives: tuple[Objective, ...],
+        seed: int,
+        normal: Callable[[int], int] = int,
+    ) -> None:
+        self._grid, self._normal = grid, normal
         self._random = np.random.default_rng([seed, 1])
         self._spread = _latin_hypercube(grid, np.random.default_rng([seed, 2]))
         self._seen: set[int] = set()
@@ -69,11 +75,11 @@ class TpeProposer:
         self._study = _study(objectives, seed)
 
     def propose(self) -> int | None:
-        if len(self._seen) == self._grid.size:
-            return None
         is_startup = len(self._seen) - self._unsimulated < STARTUP
         wanted = next(self._spread) if is_startup else self._ask()
         index = self._nearest_new(wanted)
+        if index is None:
+            return None
         self._seen.add(index)
         # A running trial with the candidate's own coordinates: TPE keeps away from it meanwhile.
         self._study.enqueue_trial(self._params(index))
@@ -107,19 +113,20 @@ class TpeProposer:
         coordinates = dict(zip(self._grid.names, self._grid.coordinates(index), strict=True))
         return {name: coordinates[name] for name in self._distributions}
 
-    def _nearest_new(self, wanted: list[int]) -> int:
+    def _nearest_new(self, wanted: list[int]) -> int | None:
         grid, here = self._grid, list(wanted)
         varied = [axis for axis, length in enumerate(grid.lengths) if length > 1]
         for _ in range(MAX_WALK):
-            index = grid.index(here)
+            index = self._normal(grid.index(here))
             if index not in self._seen:
                 return index
+            if not varied:
+                return None
             axis = int(self._random.choice(varied))
             here[axis] = self._neighbour(axis, here[axis])
-        index = grid.index(here)
-        while index in self._seen:
-            index = (index + 1) % grid.size
-        return index
+        start = grid.index(here)
+        onward = (self._normal((start + i) % grid.size) for i in range(grid.size))
+        return next((index for index in onward if index not in self._seen), None)
 
     def _neighbour(self, axis: int, at: int) -> int:
         length = self._grid.lengths[axis]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynosim.search.defaults import estimator_of, memory_screen, simulator
+from dynosim.search.defaults import estimator_of, full_screen, simulator, twin_finder
 from dynosim.search.outcome import Evaluator, Screen
 from dynosim.search.plan import Plan, plan_search
 from dynosim.search.space import SearchSpace
@@ -38,15 +38,21 @@ class DryRun:
         plan, space = self.plan, self.space
         fields = [f"  {d.name}: {', '.join(map(str, d.values))}" for d in space.varied]
         part = "" if plan.screened == space.size else f" (of {plan.screened} looked at)"
-        refused = [f"  {n} {reason}" for reason, n in plan.refused.items()]
+        refused = [
+            f"  {n} {reason}, such as: {plan.examples[reason]}"
+            for reason, n in plan.refused.items()
+        ]
+        same = f"{plan.equivalent} are equivalent to others and not simulated again"
         return [
             f"{space.size} candidates:",
             *fields,
             f"{sum(plan.refused.values())} cannot run{part}" + (":" if refused else ""),
             *refused,
+            *([same] if plan.equivalent else []),
             f"{plan.simulations} simulations, {plan.mode}, seed {space.seed}",
             f"objectives: {', '.join(f'{o.direction} {o.metric}' for o in space.objectives)}",
             f"SLO: {', '.join(map(str, space.slos)) or 'none'}",
+            *([f"constraints: {', '.join(map(str, space.bounds))}"] if space.bounds else []),
             f"about {self.estimate_s(workers):.0f} s with {workers} worker(s)",
         ]
 
@@ -63,8 +69,14 @@ def dry_run(
     A few candidates, spread over those that can run, are simulated to estimate the time.
     """
     load = load_workload(space, workload)
-    screen = screen or memory_screen(load, space.max_gpus)
-    plan = plan_search(space, screen, estimator_of(space, load) if evaluator is None else None)
+    screen = full_screen(space, load, screen)
+    is_ours = evaluator is None
+    plan = plan_search(
+        space,
+        screen,
+        estimator_of(space, load) if is_ours else None,
+        twin_finder(load) if is_ours else None,
+    )
     return DryRun(
         space=space,
         plan=plan,

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dynosim.search.explanation import overview
 from dynosim.search.metric import METRICS
 from dynosim.search.result import SearchResult
+from dynosim.search.short_list import WITHIN
 from dynosim.search.table import mark
 from dynosim.search.trial import Trial
 from dynosim.sim.deployment import Deployment
@@ -61,11 +63,11 @@ def print_result(result: SearchResult, console: Console | None = None) -> None:
 
 
 def frontier_table(result: SearchResult) -> Table:
-    """Returns the frontier as a table; the cheapest trial stands below it where it is not on it."""
+    """Returns the frontier as a table, without near duplicates; the cheapest is always in it."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    shown = _thinned(result.frontier, result)
+    shown = _thinned(result.short_list, result)
     if result.cheapest is not None and result.cheapest not in shown:
         shown.append(result.cheapest)
     varied = [d.name for d in result.space.varied if d.name not in SHAPE]
@@ -74,6 +76,8 @@ def frontier_table(result: SearchResult) -> Table:
     bounded = [slo.metric for slo in result.space.slos] or TAIL_METRICS
     metrics += [m for m in (*bounded, "usd_per_hour") if m not in metrics]
     title = f"Frontier: {len(result.frontier)} of {len(result.trials)} trials"
+    if len(result.short_list) < len(result.frontier):
+        title += f"; the simplest {len(result.short_list)} within {WITHIN:.0%} of them"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("trial", justify="right")
     table.add_column("shape", no_wrap=True)
@@ -81,7 +85,8 @@ def frontier_table(result: SearchResult) -> Table:
         is_text = isinstance(getattr(shown[0].deployment, name), str) if shown else True
         heading = SHORT_FIELDS.get(name, name.replace("_", " "))
         table.add_column(heading, justify="left" if is_text else "right")
-    for name in ("GPUs", *map(_heading, metrics)):
+    shares = ("best in",) if result.shares_best else ()
+    for name in ("GPUs", *map(_heading, metrics), *shares):
         table.add_column(name, justify="right")
     table.add_column("")
     for trial in shown:
@@ -115,6 +120,7 @@ def _cells(
         *("default" if value is None else str(value) for value in fields),
         str(d.num_gpus),
         *(_figure(trial.metrics.get(name)) for name in metrics),
+        *([_share(result.shares_best.get(trial.number))] if result.shares_best else []),
         _mark_text(result, trial),
     ]
 
@@ -135,6 +141,10 @@ def _figure(value: float | None) -> str:
     if value is None or value != value:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
 
 
 def _mark_text(result: SearchResult, trial: Trial) -> str:
@@ -160,7 +170,10 @@ def summary_lines(result: SearchResult) -> list[str]:
         lines.append(f"infeasible: {counts}")
     if result.space.slos:
         lines.append(f"SLO: {', '.join(map(str, result.space.slos))}")
+    if result.space.bounds:
+        lines.append(f"constraints: {', '.join(map(str, result.space.bounds))}")
     lines.extend(_timing_lines(result))
+    lines.extend(overview(result))
     if not result.frontier:
         lines.append("no candidate is feasible: nothing to choose from")
         lines.extend(_examples(result))

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dynosim.search.convergence import Convergence, convergence
 from dynosim.search.frontier import cheapest, frontier, hypervolume, knee, reference_point
+from dynosim.search.short_list import short_list
 from dynosim.search.space import SearchSpace
 from dynosim.search.trial import Trial
+from dynosim.sim.deployment import Deployment
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from dynosim.search.importance import Importance
+    from dynosim.search.landscape import Landscape
+    from dynosim.search.screening import Screening
+
 Mode = Literal["exhaustive", "screened", "tpe"]
 Ending = Literal["finished", "timeout", "interrupted"]
+
+
+def as_it_is(deployment: Deployment) -> Deployment:
+    return deployment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +38,9 @@ class SearchResult:
 
     ``ending`` is ``interrupted`` after Ctrl-C: the trials are those that had ended by then.
     ``simulated_here`` of them were simulated by this call, the others came from its journal.
+    ``screening`` are the estimates that led the search, ``spelled`` returns a deployment with its
+    defaults in it. ``shares_best`` says of trials near the frontier, by number, in which share of
+    the replicates nothing dominated them; empty without replicates.
     """
 
     space: SearchSpace
@@ -36,6 +51,9 @@ class SearchResult:
     wall_s: float = 0.0
     simulated_here: int = 0
     output_dir: Path | None = None
+    screening: Screening | None = None
+    spelled: Callable[[Deployment], Deployment] = as_it_is
+    shares_best: Mapping[int, float] = field(default_factory=dict)
 
     @cached_property
     def frontier(self) -> list[Trial]:
@@ -51,6 +69,33 @@ class SearchResult:
     def cheapest(self) -> Trial | None:
         """The feasible trial (within all SLOs) of the lowest hourly price."""
         return cheapest(self.trials, self.space.objectives)
+
+    @cached_property
+    def short_list(self) -> list[Trial]:
+        """The frontier without near duplicates: the simplest trials within 1 % of it."""
+        return short_list(
+            self.frontier, self.trials, self.space.objectives, self.spelled, first=self.knee
+        )
+
+    @cached_property
+    def landscape(self) -> Landscape | None:
+        """What simulations and estimates say of every candidate; None where they say nothing."""
+        from dynosim.search.landscape import landscape
+
+        return landscape(self.space, self.trials, self.screening)
+
+    @cached_property
+    def importances(self) -> list[Importance]:
+        """How much each field decides each objective; empty where only a sample is known."""
+        from dynosim.search.importance import importances
+
+        known = None if self.mode == "tpe" else self.landscape
+        return [] if known is None else importances(known)
+
+    @cached_property
+    def convergence(self) -> Convergence:
+        """How the hypervolume grew with the simulations."""
+        return convergence(self.trials, self.space.objectives)
 
     @property
     def reasons(self) -> Counter[str]:

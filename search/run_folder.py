@@ -18,6 +18,8 @@ FILES = (
     "trials.csv",
     "trials.parquet",
     "frontier.png",
+    "frontier.svg",
+    "report.html",
     "failures.txt",
     "manifest.json",
     "run.json",

@@ -15,7 +15,7 @@ import numpy as np
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.search.correction import Correction
 from dynosim.search.grid import Grid
-from dynosim.search.improvement import most_promising
+from dynosim.search.improvement import dominated, most_promising
 from dynosim.search.objective import Objective
 from dynosim.search.trial import Trial
 
@@ -25,6 +25,15 @@ BATCH = 16
 DOUBTS = (0.0, 1.0)
 """Standard deviations by which predictions are taken to be too bad: half of a batch exploits what
 is known, half looks where little is. Alone, the first stops early and the second is slow."""
+
+MORE_DOUBTS = (2.0, 4.0)
+"""By how many more where those do not fill a batch."""
+
+SLACK = 0.05
+"""Predicted excess over a constraint, in logarithms, up to which a candidate may still keep it."""
+
+MOST_DOUBTFUL = 4096
+"""Candidates among which the least known are sought."""
 
 JITTER = 0.1
 """Spread, in logarithms, of how much each candidate's own doubt counts; seeds differ in it."""
@@ -95,7 +104,7 @@ class ScreenedProposer:
 
     def _one_of_each(self, grid: Grid) -> list[int]:
         """Returns the most promising row of every category: what is never tried teaches nothing."""
-        at = np.array([grid.coordinates(int(i)) for i in self._index]).reshape(len(self._index), -1)
+        at = grid.coordinates_of(self._index)
         chosen: list[int] = []
         for axis, is_ordered in enumerate(grid.is_ordered):
             for value in [] if is_ordered else np.unique(at[:, axis]):
@@ -108,37 +117,48 @@ class ScreenedProposer:
 
     def _choose(self) -> list[int]:
         """Returns the rows of the next batch; what runs meanwhile counts as it is predicted."""
-        mean, deviation = self._errors.predict()
-        margin, margin_deviation = self._margin_errors.predict()
-        predicted = self._losses + mean
-        margin = self._margins + margin[:, 0]
         width = self._losses.shape[1]
         known = np.array([*self._front, *self._pending.values()]).reshape(-1, width)
+        rows = self._promising(known)
+        mean, deviation = self._errors.predict(rows)
+        margin_mean, margin_deviation = self._margin_errors.predict(rows)
+        predicted = self._losses[rows] + mean
+        margin = self._margins[rows] + margin_mean[:, 0]
         chosen: list[int] = []
-        for doubt in (*DOUBTS, *(2.0, 4.0)):
+        left = np.ones(len(rows), dtype=bool)
+        for doubt in (*DOUBTS, *MORE_DOUBTS):
             if len(chosen) >= BATCH and doubt not in DOUBTS:
                 break
-            hoped = predicted - doubt * deviation * self._doubt
-            may = self._left & (margin - doubt * margin_deviation[:, 0] <= 0.05)
-            rows = np.flatnonzero(may)
-            if len(rows):
-                share = BATCH // len(DOUBTS)
-                picks = _picks(hoped[rows], known, share)
-                chosen += rows[picks].tolist()
-                self._left[rows[picks]] = False
-                known = np.vstack((known, hoped[rows[picks]]))
-        if not chosen:
-            chosen = self._most_doubtful(deviation)
-        for row in chosen:
-            self._left[row] = False
-            if margin[row] <= 0.0:
-                self._pending[row] = predicted[row]
-        return chosen
+            hoped = predicted - doubt * deviation * self._doubt[rows]
+            able = np.flatnonzero(left & (margin - doubt * margin_deviation[:, 0] <= SLACK))
+            if len(able):
+                picks = able[_picks(hoped[able], known, BATCH // len(DOUBTS))]
+                chosen += picks.tolist()
+                left[picks] = False
+                known = np.vstack((known, hoped[picks]))
+        for pick in chosen:
+            if margin[pick] <= 0.0:
+                self._pending[int(rows[pick])] = predicted[pick]
+        found = [int(rows[pick]) for pick in chosen] or self._most_doubtful()
+        self._left[found] = False
+        return found
 
-    def _most_doubtful(self, deviation: FloatArray) -> list[int]:
+    def _promising(self, known: FloatArray) -> IntArray:
+        """Returns the rows left that could be on the frontier, were their errors favourable.
+
+        The others are not looked at: predictions cost more than all else here.
+        """
+        best = self._losses + self._errors.most_favourable()
+        margin = self._margins + self._margin_errors.most_favourable()[0]
+        rows = np.flatnonzero(self._left & (margin <= SLACK))
+        return np.asarray(rows[~dominated(best[rows], known)])
+
+    def _most_doubtful(self) -> list[int]:
         """Returns those left of which least is known: nothing promises to move the frontier."""
         rows = np.flatnonzero(self._left)
-        order = np.lexsort((rows, -deviation[rows].sum(axis=1)))
+        rows = rows[:: max(1, len(rows) // MOST_DOUBTFUL)]
+        _, deviation = self._errors.predict(rows)
+        order = np.lexsort((rows, -deviation.sum(axis=1)))
         return [int(row) for row in rows[order][:BATCH]]
 
 

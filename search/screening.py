@@ -40,5 +40,10 @@ def screen_space(
         for slo in space.slos:
             if (values := estimates.metrics.get(slo.metric)) is not None:
                 margins = np.fmax(margins, np.log(values / slo.limit_ms))
+        for bound in space.bounds:
+            values = estimates.metrics.get(bound.metric)
+            if values is not None and bound.limit > 0:
+                excess = np.log(values / bound.limit)
+                margins = np.fmax(margins, -excess if bound.is_least else excess)
     margins = np.where(np.isnan(estimates.use), np.nan, np.maximum(margins, -9.0))
     return Screening(candidates=candidates, losses=np.column_stack(columns), margins=margins)

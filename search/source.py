@@ -17,14 +17,22 @@ MAX_NODES = 50_000
 
 @dataclass(frozen=True)
 class Source:
-    """Returns locations: ``name`` heads every message, ``lines`` maps key paths to YAML lines."""
+    """Returns locations: ``name`` heads every message, ``lines`` maps key paths to YAML lines.
+
+    ``origins`` are the files that keys were included from, by the beginnings of their paths.
+    """
 
     name: str = "space"
     folder: Path | None = None
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    origins: Mapping[KeyPath, Source] = field(default_factory=dict, kw_only=True)
 
     def where(self, path: KeyPath) -> str:
         """Returns ``file:line: key.path``, with the line of the nearest marked ancestor."""
+        for prefix in (path[:2], path[:1]):
+            origin = self.origins.get(prefix)
+            if origin is not None and origin.name != self.name:
+                return origin.where(path)
         known = path
         while known and known not in self.lines:
             known = known[:-1]
@@ -40,7 +48,13 @@ class Source:
     def renamed(self, key: str, name: str) -> Source:
         """Returns the same places with the top-level ``key`` known as ``name`` too."""
         moved = {(name, *p[1:]): line for p, line in self.lines.items() if p and p[0] == key}
-        return replace(self, lines={**self.lines, **moved})
+        from_files = {
+            (name, *p[1:]): origin.renamed(key, name)
+            for p, origin in self.origins.items()
+            if p[0] == key and origin.name != self.name
+        }
+        origins = {**self.origins, **from_files}
+        return replace(self, lines={**self.lines, **moved}, origins=origins)
 
     def error(self, path: KeyPath, message: str, hint: str = "") -> UserError:
         """Returns a problem of the value at ``path``."""

@@ -20,12 +20,17 @@ DEPLOYMENT_COLUMNS = tuple(field_types(Deployment))
 STATUS_COLUMNS = ("number", "is_feasible", "reason", "detail", "on_frontier", "mark", "timing")
 
 
+SHARE_COLUMN = "non_dominated_share"
+"""Where there are replicates: the share of them in which nothing dominated the trial."""
+
+
 def trial_columns(result: SearchResult) -> list[str]:
     """Returns status, deployment, objectives, then every other metric by name."""
     objectives = [o.metric for o in result.space.objectives]
     metrics = {name for trial in result.trials for name in trial.metrics}
     taken = {*STATUS_COLUMNS, *DEPLOYMENT_COLUMNS, *objectives}
-    return [*STATUS_COLUMNS, *DEPLOYMENT_COLUMNS, *objectives, *sorted(metrics - taken)]
+    shares = [SHARE_COLUMN] if result.shares_best else []
+    return [*STATUS_COLUMNS, *shares, *DEPLOYMENT_COLUMNS, *objectives, *sorted(metrics - taken)]
 
 
 def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> list[dict[str, Any]]:
@@ -43,6 +48,7 @@ def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> l
             "on_frontier": trial.number in on_frontier,
             "mark": mark(result, trial),
             "timing": trial.timing,
+            SHARE_COLUMN: result.shares_best.get(trial.number),
         }
         for trial in chosen
     ]

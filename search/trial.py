@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dynosim.search.bound import Limit
+from dynosim.search.metric import METRICS
 from dynosim.search.objective import Objective
 from dynosim.search.outcome import Outcome, Reason
 from dynosim.search.slo import Slo
@@ -53,24 +55,24 @@ def judge(
     deployment: Deployment,
     outcome: Outcome,
     objectives: Sequence[Objective],
-    slos: Sequence[Slo],
+    limits: Sequence[Limit],
 ) -> Trial:
     """Returns an outcome as a trial: the first constraint that does not hold names the reason."""
     reason, detail = outcome.reason, outcome.detail
-    missed = [slo for slo in slos if slo.violation(outcome.metrics) > 0]
+    missed = [limit for limit in limits if limit.violation(outcome.metrics) > 0]
     undefined = [o.metric for o in objectives if not _is_finite(outcome.metrics, o.metric)]
     if reason is None and undefined:
         reason, detail = "undefined_metric", f"{', '.join(undefined)} has no finite value"
     elif reason is None and outcome.instability > 0:
         reason, detail = "unstable_queue", _overload(outcome.metrics)
     elif reason is None and missed:
-        reason = "slo"
-        detail = "; ".join(f"{slo}: {_found(outcome.metrics, slo)}" for slo in missed)
+        reason = "slo" if any(isinstance(limit, Slo) for limit in missed) else "constraint"
+        detail = "; ".join(f"{limit}: {_found(outcome.metrics, limit)}" for limit in missed)
     starts = outcome.reason is None and not undefined
     violations = {"runs": -1.0 if starts else NEVER_STARTS, "stable_queue": outcome.instability}
-    for slo in slos:
-        excess = slo.violation(outcome.metrics)
-        violations[str(slo)] = excess if math.isfinite(excess) else NEVER_STARTS
+    for limit in limits:
+        excess = limit.violation(outcome.metrics)
+        violations[str(limit)] = excess if math.isfinite(excess) else NEVER_STARTS
     return Trial(
         number=number,
         deployment=deployment,
@@ -92,8 +94,10 @@ def _overload(metrics: Mapping[str, float]) -> str:
     return f"{text}: queue time {median_s:.3g} s in the median, {tail_s:.3g} s at p99"
 
 
-def _found(metrics: Mapping[str, float], slo: Slo) -> str:
-    return f"found {metrics[slo.metric]:.4g} ms" if slo.metric in metrics else "not reported"
+def _found(metrics: Mapping[str, float], limit: Limit) -> str:
+    if limit.metric not in metrics:
+        return "not reported"
+    return f"found {metrics[limit.metric]:.4g} {METRICS[limit.metric].unit}".strip()
 
 
 def _is_finite(metrics: Mapping[str, float], name: str) -> bool:

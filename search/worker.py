@@ -13,13 +13,15 @@ import traceback
 from multiprocessing.process import BaseProcess
 
 from dynosim.search.outcome import Evaluator, Outcome, Task
+from dynosim.search.time_limit import time_limit
 from dynosim.sim.deployment import Deployment
 
 
 def evaluate(evaluator: Evaluator, deployment: Deployment, task: Task) -> Outcome:
     """Returns the evaluator's outcome; what it raises becomes the outcome ``error``."""
     try:
-        return evaluator(deployment, task)
+        with time_limit(task.timeout_s):
+            return evaluator(deployment, task)
     except Exception as error:
         lines = str(error).splitlines() or [""]
         return Outcome(

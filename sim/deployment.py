@@ -10,7 +10,9 @@ from annotated_types import Ge, Gt, Le
 from dynosim.hardware_models.engine_args import EngineArgs, Positive
 from dynosim.hardware_models.kv_tiers import KvTierOptions
 from dynosim.hardware_models.kv_transfer import Fabric, Overlap
+from dynosim.hardware_models.startup.options import StartupOptions
 from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.scaling.options import ScalingOptions
 
 _PREFILL = "prefill_"
 OF_PREFILL_POOL = (
@@ -28,7 +30,7 @@ OF_PREFILL_POOL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment(RouterOptions, KvTierOptions, EngineArgs):
+class Deployment(ScalingOptions, StartupOptions, RouterOptions, KvTierOptions, EngineArgs):
     """Engine arguments plus replicas and router: one point of a search space, hashable.
 
     With ``prefill_replicas`` there are two pools. The plain fields then describe the one that
@@ -36,7 +38,7 @@ class Deployment(RouterOptions, KvTierOptions, EngineArgs):
     """
 
     replicas: Positive = 1
-    """Engines behind the router."""
+    """Engines behind the router; with an autoscaler, at first."""
     prefill_replicas: Annotated[int, Ge(0)] = 0
     """Engines that compute prompts for the others, which then only decode; 0: all do both."""
     prefill_gpu: str | None = None
@@ -70,8 +72,10 @@ class Deployment(RouterOptions, KvTierOptions, EngineArgs):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of the whole deployment."""
-        return self.replicas * self.gpus_per_replica + self.num_prefill_gpus
+        """GPUs of the whole deployment, at most."""
+        most = self.max_replicas if self.autoscaler is not None else None
+        replicas = (most or self.replicas) + self.warm_replicas
+        return replicas * self.gpus_per_replica + self.num_prefill_gpus
 
     @property
     def num_prefill_gpus(self) -> int:

@@ -54,7 +54,7 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     return metrics
 
 
-def per_gpu(metrics: Metrics, num_gpus: int, usd_per_gpu_hour: float | None) -> Metrics:
+def per_gpu(metrics: Metrics, num_gpus: float, usd_per_gpu_hour: float | None) -> Metrics:
     """Returns throughput per GPU and what it costs; NaN where the GPU has no price."""
     price = float("nan") if usd_per_gpu_hour is None else usd_per_gpu_hour
     usd_per_hour = price * num_gpus

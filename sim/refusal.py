@@ -19,3 +19,7 @@ class Refusal(IntEnum):
     """Shed: too many requests waited at the router."""
     DEADLINE = 5
     """Shed: its first token would have come too late."""
+    FAILED = 6
+    """Lost: its replica or router failed, and its client did not try again."""
+    TIMED_OUT = 7
+    """Lost: its client waited too long for a first token, and did not try again."""

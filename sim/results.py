@@ -12,6 +12,7 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.scaling.states import ScalingLog
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
@@ -82,7 +83,8 @@ class RunResult:
     not in it. ``frontend_s`` is what API servers added to the time to the first token: before the
     request arrived, and between the engine and the client, who is where first tokens and finishes
     are timed. ``drafting`` is how the engines speculated, None where they did not; ``tiers`` is
-    what lay below the GPUs' memory, if anything did.
+    what lay below the GPUs' memory, if anything did, and ``scaling`` what became of replicas that
+    came and went; attempts that failed are part of the time until ``routed_s``.
     """
 
     workload: Workload
@@ -100,6 +102,7 @@ class RunResult:
     preemptions: IntArray
     replicas: tuple[ReplicaLog, ...]
     drafting: Drafting | None = None
+    scaling: ScalingLog | None = None
     tiers: TierResult | None = None
     hand_overs: HandOvers | None = None
 
@@ -208,6 +211,11 @@ class Recorder:
         assert self.replica[index] < 0, f"request {index} was shed after it was sent"
         self._refusal[index] = reason
         self._refused_s[index] = time_s
+
+    def take_back(self, index: int) -> None:
+        """Notes that a request is no longer where it was handed over to."""
+        self.replica[index] = -1
+        self._routed_s[index] = math.nan
 
     def record(self, seq: Sequence, time_s: float) -> None:
         """Notes that a request has all its tokens; raises AssertionError if it had before.

@@ -20,12 +20,14 @@ from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.scaling.planning import plan_scaling
 from dynosim.sim.deployment import OF_PREFILL_POOL, Deployment
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import RunResult
+from dynosim.sim.scaling_metrics import scaling_metrics
 from dynosim.sim.workload.columns import Workload
 
 T = TypeVar("T")
@@ -95,7 +97,13 @@ class Simulation:
     def metrics(self, slos_ms: Mapping[str, float] | None = None) -> Metrics:
         """Returns :func:`dynosim.sim.metrics.summarize`, and rates and cost per GPU."""
         metrics = summarize(self.result, slos_ms)
-        return metrics | per_gpu(metrics, self.deployment.num_gpus, self.usd_per_gpu_hour)
+        num_gpus: float = self.deployment.num_gpus
+        if self.deployment.is_scaled and self.result.scaling is not None:
+            gpus = self.deployment.gpus_per_replica
+            price = self.usd_per_gpu_hour
+            metrics |= scaling_metrics(self.result, self.result.scaling, gpus, price)
+            num_gpus = metrics["mean_gpus"]
+        return metrics | per_gpu(metrics, num_gpus, self.usd_per_gpu_hour)
 
 
 def simulate(
@@ -121,11 +129,12 @@ def simulate(
             lambda pool: plan_pool(pool, workload, overheads), deployment.prefill_pool
         )
     spec = cluster_spec(deployment, decode, prefill, leap=leap)
+    if deployment.is_scaled:
+        scaling, notes = plan_scaling(deployment, decode.engine, decode.memory, spec, workload)
+        spec = replace(spec, scaling=scaling)
+        warnings += notes
     result = run_cluster(spec, workload, seed)
     warnings += _refusals(result, _limit(decode.engine, spec))
-    if deployment.idle_fields:
-        names = ", ".join(deployment.idle_fields)
-        warnings += (f"without prefill_replicas there is no use for {names}",)
     return Simulation(
         deployment=deployment, decode=decode, prefill=prefill, result=result, warnings=warnings
     )
@@ -166,6 +175,8 @@ def _refusals(result: RunResult, limit: str) -> tuple[str, ...]:
         Refusal.KV_USE: "were shed: all replicas held as many KV blocks as they may",
         Refusal.ROUTER_QUEUE: "were shed: as many as may wait at a router did",
         Refusal.DEADLINE: "were shed: their first tokens would have missed the deadline",
+        Refusal.FAILED: "were lost: their replica or router failed",
+        Refusal.TIMED_OUT: "were lost: their clients waited too long for a first token",
     }
     counts = {reason: int((result.refusal == reason).sum()) for reason in words}
     return tuple(f"{n} request(s) {words[reason]}" for reason, n in counts.items() if n)

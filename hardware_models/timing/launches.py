@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dynosim.hardware_models.timing.exchange import Exchange
 from dynosim.hardware_models.timing.ops import (
     Attention,
-    Elementwise,
     Experts,
     Gemm,
     ModelOps,
@@ -67,7 +67,7 @@ def _kernels(op: TokenOp | Attention | State) -> int:
         return latent + sum(_kernels(part) for part in op.block)
     if isinstance(op, State):
         return STATE_KERNELS
-    return 1 if isinstance(op, Elementwise) or not hasattr(op, "kernel") else EXCHANGE_KERNELS
+    return EXCHANGE_KERNELS if isinstance(op, Exchange) else 1
 
 
 def _quantises(dtype: str) -> bool:

@@ -3,10 +3,10 @@
 Counted per layer, the same for the three backends, since all of them fuse alike: two fused
 residual-add-and-norms, one fused rotary embedding and KV write, one fused activation, the
 projections, attention, and one all-reduce behind attention and one behind the MLP. Who quantises
-the input of a projection says its weight format (:mod:`.quantise`). Not priced: bias adds (inside
-those kernels). With expert parallelism but no data
-parallelism every GPU sees all tokens and the sum is an all-reduce; data-parallel ranks exchange
-tokens with each other (:mod:`.exchange`), and what they do together counts the tokens of all.
+the input of a projection says its weight format (:mod:`.quantise`). Not priced: bias adds, which
+those kernels do. With expert parallelism but no data parallelism every GPU sees all tokens and the
+sum is an all-reduce; data-parallel ranks exchange tokens with each other (:mod:`.exchange`), and
+what they do together counts the tokens of all.
 """
 
 from __future__ import annotations

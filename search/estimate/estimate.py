@@ -12,8 +12,10 @@ from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.llm.quality import quality_of
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.power import mean_watts
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.step_timer import StepTimer
+from dynosim.search.canonical import one_replica
 from dynosim.search.estimate.engine_curve import EngineCurve, decode_curve, engine_curve
 from dynosim.search.estimate.load import Load, summarize_load
 from dynosim.search.estimate.steady_state import SteadyState, steady_state
@@ -79,15 +81,15 @@ class _Curves:
 
     def of(self, pool: Deployment) -> tuple[ResolvedEngine, PoolCurve]:
         """Returns the engine of a pool and its curve."""
-        engine, plan = _planned(_alone(pool), self.workload)
+        engine, plan = _planned(one_replica(pool), self.workload)
         slots, budget = _slots(engine, plan, self.load), engine.args.max_num_batched_tokens or 1
         queries, length = _verification(engine)
         most = int(min(slots, MOST_DECODES))
         key = (_same_timer(pool), most, budget)
         if key not in self._curves:
-            timer = self._timers.get(_alone(pool))
+            timer = self._timers.get(one_replica(pool))
             if timer is None:
-                timer = self._timers[_alone(pool)] = StepTimer.compile(engine)
+                timer = self._timers[one_replica(pool)] = StepTimer.compile(engine)
             curve = engine_curve(
                 timer,
                 self.load,
@@ -124,21 +126,20 @@ def _pools(
     return state, metrics
 
 
-def _alone(deployment: Deployment) -> Deployment:
-    """Returns one replica of a deployment without a prefill pool."""
-    return replace(deployment.decode_pool, replicas=1, router=Deployment.router)
-
-
 def _same_timer(deployment: Deployment) -> Deployment:
     """Returns what deployments have in common whose steps take equally long."""
-    return replace(_alone(deployment), max_num_seqs=None, max_num_batched_tokens=None)
+    timer = one_replica(deployment)
+    vars(timer).update(max_num_seqs=None, max_num_batched_tokens=None)  # Nobody else has it yet.
+    return timer
 
 
 def _group(
     deployments: Sequence[Deployment], workload: Workload, load: Load
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Returns the metrics of candidates whose engines differ in nothing but their batch limits."""
-    planned = [_planned(_alone(d), workload) for d in deployments]
+    alone = [one_replica(d) for d in deployments]
+    plans = {engine: _planned(engine, workload) for engine in dict.fromkeys(alone)}
+    planned = [plans[engine] for engine in alone]
     slots = np.array([_slots(engine, plan, load) for engine, plan in planned], dtype=np.float64)
     budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in planned])
     # Every data-parallel rank has a queue and a cache of its own.
@@ -219,6 +220,9 @@ def _metrics(
     gaps = max(load.output_tokens - 1.0, 0.0)
     usd_hour = engine.gpu.cloud_price_usd_hour
     price = np.nan if usd_hour is None else usd_hour
+    # Mean requests in an engine; as if their number were Poisson it is idle where there is none.
+    present = state.rate_req_s * (mean_ttft_s + gaps * state.tpot_s)
+    watts = mean_watts(engine.gpu, num_gpus, -np.expm1(-present))
     latencies_s = {
         "ttft": (mean_ttft_s, p99_ttft_s),
         "queue": (state.mean_wait_s, state.p99_wait_s),
@@ -236,6 +240,8 @@ def _metrics(
         "output_tok_s_per_user": 1.0 / state.tpot_s,
         "usd_per_hour": price * num_gpus,
         "usd_per_million_output_tokens": price * num_gpus / (output_tok_s * 3600.0) * 1e6,
+        "mean_watts": watts,
+        "joules_per_output_token": watts / output_tok_s,
         "num_gpus": num_gpus,
         "quality": np.full(len(num_gpus), quality_of(engine.model)),
         "duration": load.num_requests / rate,

@@ -16,7 +16,9 @@ from dynosim.sim.cluster.rank_group import GroupTimer
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.router_options import ROUND_ROBIN, RouterOptions
 from dynosim.sim.cluster.routing import Rotation, check_options
+from dynosim.sim.cluster.scaling.spec import ScalingSpec, steady
 from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.throttle import ThrottledTimer
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import HandOvers, Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
@@ -36,8 +38,9 @@ class ClusterSpec:
     ``balancer`` spreads its requests; they are independent, or step together where a ``lockstep``
     timer is given, which then stands in for ``timer``.
 
-    With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers.
-    KV blocks may also lie in ``tiers``.
+    With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers. With
+    ``scaling`` replicas come and go, or fail; there cannot be both.
+    KV blocks may also lie in ``tiers``, where replicas stay.
     """
 
     timer: Timer
@@ -53,6 +56,7 @@ class ClusterSpec:
     balancer: str = "round_robin"
     lockstep: GroupTimer | None = None
     prefill: PrefillSpec | None = None
+    scaling: ScalingSpec | None = None
     tiers: KvTiers | None = None
 
 
@@ -70,6 +74,10 @@ class PrefillSpec:
 
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
+    if workload.client.gives_up and spec.scaling is None:
+        spec = replace(spec, scaling=steady(spec.replicas))
+    if spec.scaling is not None:
+        return _run_elastic(spec, spec.scaling, workload, seed)
     limits = _seeded(spec.limits, seed)
     pools = [spec] if spec.prefill is None else [spec, spec.prefill.pool]
     check_options(spec.routing, [pool.routing.router for pool in pools])
@@ -84,10 +92,7 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
     )
-    if workload.is_open and workload.network is not None:
-        # In the order in which they reach the server, whose clients may be unequally far.
-        reached_s = (workload.arrival_s + workload.network.up_s(workload.input_tokens))[fitting]
-        fitting = fitting[np.argsort(reached_s, kind="stable")]
+    fitting = _as_they_come(workload, fitting)
     recorder = Recorder(workload)
     if workload.is_open:
         recorder.send(fitting, spec.frontend, len(pool.engines), spec.frontend_s)
@@ -114,6 +119,68 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         pool.logs, spec.num_blocks, spec.frontend, limits.drafting, hand_overs=prefill
     )
     return result if pool.tiers is None else replace(result, tiers=pool.tiers.result())
+
+
+def _as_they_come(workload: Workload, fitting: IntArray) -> IntArray:
+    """Returns requests in the order in which they reach the server: long prompts take longer."""
+    if not workload.is_open or workload.network is None:
+        return fitting
+    reached_s = (workload.arrival_s + workload.network.up_s(workload.input_tokens))[fitting]
+    return fitting[np.argsort(reached_s, kind="stable")]
+
+
+def _run_elastic(
+    spec: ClusterSpec, scaling: ScalingSpec, workload: Workload, seed: int
+) -> RunResult:
+    """Returns the run of replicas that come, go or fail, or of clients that give up."""
+    from dynosim.sim.cluster.scaling.elastic import Elastic
+
+    if spec.prefill is not None:
+        raise UserError(
+            "prefill pools are neither scaled nor do they fail, and their clients are patient",
+            where="prefill_replicas",
+            hint="leave out prefill_replicas; or autoscaler, failures, warm_replicas and client_*",
+        )
+    if spec.tiers is not None:
+        raise UserError(
+            "replicas that come and go keep no KV cache below the GPU's memory",
+            where="kv_host_gib",
+            hint="leave out the kv_ tiers; or autoscaler, failures, warm_replicas and client_*",
+        )
+    check_options(spec.routing, [spec.routing.router])
+    limits = _seeded(spec.limits, seed)
+    if scaling.looks_into_steps(workload.client):
+        limits = replace(limits, leaps_chunks=False)
+    throttles = _throttles(spec, scaling)
+    requests = Requests(workload, limits)
+    pool = Pool.of(replace(spec, replicas=scaling.size), limits, requests, seed, throttles)
+    fitting = accepted(
+        workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
+    )
+    recorder = Recorder(workload)
+    fitting = _as_they_come(workload, fitting)
+    if workload.is_open:
+        recorder.send(fitting, spec.frontend, scaling.initial * spec.ranks, spec.frontend_s)
+    live = pool.live_frontend(spec, recorder)
+    elastic = Elastic(pool, requests, recorder, live, scaling, seed, throttles)
+    elastic.run(fitting)
+    pool.note_ranks(recorder.replica)
+    pool.check()
+    result = recorder.result(pool.logs, spec.num_blocks, spec.frontend, limits.drafting)
+    return replace(result, scaling=elastic.log())
+
+
+def _throttles(spec: ClusterSpec, scaling: ScalingSpec) -> list[ThrottledTimer]:
+    """Returns a timer for every replica where any may become slow."""
+    if not scaling.may_slow_down:
+        return []
+    if spec.lockstep is not None:
+        raise UserError(
+            "ranks that step together cannot be slowed down",
+            where="failures",
+            hint="allowed here: crash, gpu_loss, router",
+        )
+    return [ThrottledTimer(spec.timer) for _ in range(scaling.size)]
 
 
 def _run_disaggregated(

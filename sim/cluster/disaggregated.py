@@ -2,14 +2,14 @@
 
 The life of a request, from hand to hand::
 
-    _route ── short prompt ──────────────> a decode replica computes all of it
+    _route ── short prompt ────────> send: a decode replica computes all of it
        │
        ├─ KV leaves when the prompt is complete:
        │      _send_to_prefill > _on_prefilled > send > _on_reserved ─┐
        └─ KV leaves while it is being computed:                       │
               send > _on_reserved > _send_to_prefill > _on_prefilled ─┤
-                                                                                │
-    decode replica <── _on_arrived <── all parts have come <── _send <──────────┘
+                                                                      │
+    decode replica <── _on_arrived <── all parts have come <── _send ─┘
 
 Prefill replicas keep a request's blocks until its KV has come; decode replicas take blocks for
 all of a prompt before any of it is sent (:mod:`dynosim.sim.engine.staging`).

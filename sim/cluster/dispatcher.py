@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from dynosim.sim.cluster.admission import Admission
@@ -38,11 +38,15 @@ class Floor(Protocol):
 
 @dataclass
 class Desk:
-    """One router: its policy, what it knows of every replica, and who waits at it."""
+    """One router: its policy, what it knows of every replica, which are there, and who waits."""
 
     router: Router
     loads: list[ReplicaLoad]
     queue: RouterQueue
+    there: list[ReplicaLoad] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.there = self.loads
 
 
 class Dispatcher:
@@ -93,17 +97,13 @@ class Dispatcher:
 
         ``computed_elsewhere`` tells that another pool computes its prompt.
         """
-        if computed_elsewhere:
-            self._computed_elsewhere.add(request)
-        desk = self._desks[self._arrivals % len(self._desks)]
-        self._arrivals += 1
-        if self._options.admits_all:
-            self._send(desk, request, desk.loads)
+        desk = self._desk_for(request, computed_elsewhere)
+        if self._options.admits_all and desk.there:
+            self._send(desk, request, desk.there)
             return
         self._times_s[request] = sent_s, self._floor.now_s()
-        if not self._routing.may_wait:
-            open_to, reason = self._open(desk)
-            self._try(desk, request, open_to, reason)
+        if not self._routing.may_wait and desk.there:
+            self._send_or_shed(desk, request)
             return
         desk.queue.push(request)
         self._serve(desk)
@@ -112,11 +112,25 @@ class Dispatcher:
 
     def pass_on(self, request: int, *, computed_elsewhere: bool = False) -> None:
         """Sends a request on that another pool's routers have let in."""
+        desk = self._desk_for(request, computed_elsewhere)
+        if desk.there:
+            self._send(desk, request, desk.there)
+        else:
+            desk.queue.push(request)
+
+    def _desk_for(self, request: int, computed_elsewhere: bool) -> Desk:
         if computed_elsewhere:
             self._computed_elsewhere.add(request)
         desk = self._desks[self._arrivals % len(self._desks)]
         self._arrivals += 1
-        self._send(desk, request, desk.loads)
+        return desk
+
+    def _send_or_shed(self, desk: Desk, request: int) -> None:
+        open_to, closed_by = self._open(desk)
+        if open_to:
+            self._send(desk, request, open_to)
+        else:
+            self._shed(request, closed_by)
 
     def _let_wait(self, desk: Desk, request: int) -> None:
         most = self._options.router_max_queue
@@ -147,22 +161,15 @@ class Dispatcher:
                 return
             request = queue.first()
             queue.remove(request)
-            self._try(desk, request, open_to, Refusal.NONE)
+            self._send(desk, request, open_to)
 
     def _open(self, desk: Desk) -> tuple[list[ReplicaLoad], Refusal]:
         """Returns the replicas that take requests, and what closes the first of the others."""
         if not self._options.has_thresholds:
-            return desk.loads, Refusal.NONE
-        closed_by = [self._admission.closed_by(load) for load in desk.loads]
-        open_to = [load for load, reason in zip(desk.loads, closed_by, strict=True) if not reason]
+            return desk.there, Refusal.NONE
+        closed_by = [self._admission.closed_by(load) for load in desk.there]
+        open_to = [load for load, reason in zip(desk.there, closed_by, strict=True) if not reason]
         return open_to, next((reason for reason in closed_by if reason), Refusal.NONE)
-
-    def _try(self, desk: Desk, request: int, open_to: list[ReplicaLoad], reason: Refusal) -> None:
-        """Sends a request to one of some replicas, or sheds it."""
-        if not open_to:
-            self._shed(request, reason)
-            return
-        self._send(desk, request, open_to)
 
     # --- sent or shed -------------------------------------------------------------------------
 
@@ -205,6 +212,7 @@ class Dispatcher:
 
     def _shed(self, request: int, reason: Refusal) -> None:
         del self._times_s[request]
+        self._computed_elsewhere.discard(request)
         self._floor.turn_away(request, reason)
 
     # --- answers come -------------------------------------------------------------------------
@@ -220,5 +228,33 @@ class Dispatcher:
         load.remove(seq.prompt_tokens, self._blocks(seq.prompt_tokens))
         if self._routing.inputs.prediction is not None:
             self._routing.inputs.prediction.answered(seq.output_tokens)
+        if self._routing.may_wait:
+            self.serve_waiting()
+
+    # --- replicas and requests that go away ---------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Requests that wait at the routers."""
+        return sum(len(desk.queue) for desk in self._desks)
+
+    def route_to(self, numbers: Sequence[int]) -> None:
+        """Makes these replicas those that there are; with none of them, requests wait."""
+        for desk in self._desks:
+            desk.there = [desk.loads[number] for number in numbers]
+        if numbers:
+            self.serve_waiting()
+
+    def take_back(self, request: int, seq: Request | None) -> None:
+        """Gives up a request that waits here, or that was sent as ``seq``."""
+        if seq is None:
+            del self._times_s[request]
+            for desk in self._desks:
+                desk.queue.remove(request)
+            return
+        load, new_tokens = self._counted.pop(request)
+        if seq.first_step < 0:
+            load.prefilled(new_tokens)
+        load.remove(seq.prompt_tokens, self._blocks(seq.prompt_tokens))
         if self._routing.may_wait:
             self.serve_waiting()

@@ -19,6 +19,7 @@ from dynosim.sim.cluster.time_prediction import LockstepTimes, StepTimes
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder
 from dynosim.sim.tiers.cluster import TieredCluster
 
@@ -47,8 +48,18 @@ class Pool:
     tiers: TieredCluster | None = None
 
     @classmethod
-    def of(cls, spec: ClusterSpec, limits: EngineLimits, requests: Requests, seed: int) -> Pool:
-        """Returns the pool that ``spec`` describes, with ``limits`` in place of its own."""
+    def of(
+        cls,
+        spec: ClusterSpec,
+        limits: EngineLimits,
+        requests: Requests,
+        seed: int,
+        timers: Sequence[Timer] = (),
+    ) -> Pool:
+        """Returns the pool that ``spec`` describes, with ``limits`` in place of its own.
+
+        ``timers``, if any, are those of its replicas, in place of its own.
+        """
         routing = _routing(spec, requests, seed)
         if routing.sees_blocks:
             # What routers see of blocks must be that of the step in progress.
@@ -66,8 +77,9 @@ class Pool:
         else:
             kind = _engine_kind(limits)
             engines = [
-                kind(spec.timer, limits, spec.num_blocks, requests.blocks_per_unit)
-                for _ in range(spec.replicas * spec.ranks)
+                kind(timer, limits, spec.num_blocks, requests.blocks_per_unit)
+                for timer in timers or [spec.timer] * spec.replicas
+                for _ in range(spec.ranks)
             ]
         if routing.inputs.index is not None:
             routing.inputs.index.follow([engine.kv for engine in engines], spec.replicas)
@@ -109,9 +121,12 @@ class Pool:
 
     def note_ranks(self, replica: array[int]) -> None:
         """Turns a column of replica numbers into one of engine numbers."""
+        # Of a request that was tried again elsewhere, the last place counts.
+        group_of = list(replica)
         for number, group in enumerate(self.groups):
             for index, rank in group.waiting.rank_of.items():
-                replica[index] = number * len(group.engines) + rank
+                if group_of[index] == number:
+                    replica[index] = number * len(group.engines) + rank
 
     def check(self) -> None:
         """Raises AssertionError unless every KV block is free."""

@@ -106,6 +106,14 @@ class Rank:
             timer.new_tokens, timer.num_logits, own_s, growth_s, steps, timer.decodes_only
         )
 
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a request that nobody wants any more; returns whether it was here."""
+        is_here = self.engine.abort(seq)
+        if is_here:
+            self.outstanding -= 1
+            self.prompt_tokens -= seq.prompt_tokens
+        return is_here
+
     def end(self) -> list[Sequence]:
         """Completes the rank's part of the run; returns the requests that it finished."""
         finished = self.engine.end()

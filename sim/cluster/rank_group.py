@@ -146,17 +146,33 @@ class RankGroup:
         Returns when the run then in progress ends, infinity where there is no more work.
         """
         while True:
-            if self._busy:
-                self._last_steps = self._busy[0].run[2]
-            for rank in self._ranks:
-                for seq in rank.end():
-                    on_finish(seq, now_s)
+            for seq in self.end():
+                on_finish(seq, now_s)
             end_s = self.begin(now_s)
             if end_s is None:
                 return math.inf
             if end_s >= horizon_s:
                 return end_s
             now_s = end_s
+
+    def end(self) -> list[Sequence]:
+        """Completes the run, if one began; returns the requests that its last step finished."""
+        if self._busy:
+            self._last_steps = self._busy[0].run[2]
+        return [seq for rank in self._ranks for seq in rank.end()]
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        return self._busy[0].run_steps if self._busy else 0
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go, between two runs, of a request that nobody wants any more."""
+        return any(rank.abort(seq) for rank in self._ranks)
+
+    def void(self, seq: Sequence) -> None:
+        """Makes the tokens of a request that has finished count no longer."""
+        self.engine_of(seq.index).void(seq)
 
     def begin(self, now_s: float) -> float | None:
         """Starts the next run at ``now_s``; returns when it ends, None where no rank has work."""
@@ -202,3 +218,7 @@ class RankGroup:
         for engine in self._busy:
             end_s = engine.boundary_after(time_s)
         return end_s
+
+    def cut(self, time_s: float) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        return self.boundary_after(time_s)

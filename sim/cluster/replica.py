@@ -51,3 +51,27 @@ class Replica(Protocol):
     def chunks(self) -> list[tuple[Sequence, int]]:
         """The prompts of the step in progress, and how many tokens each gets."""
         ...
+
+    def cut(self, time_s: float, /) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        ...
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        ...
+
+    def end(self) -> list[Sequence]:
+        """Completes the run, if one began; returns the requests that its last step finished."""
+        ...
+
+    def abort(self, seq: Sequence, /) -> bool:
+        """Lets go, between two runs, of a request that nobody wants; returns whether it was here.
+
+        The tokens that it has had count no longer.
+        """
+        ...
+
+    def void(self, seq: Sequence, /) -> None:
+        """Makes the tokens of a request that has finished count no longer."""
+        ...

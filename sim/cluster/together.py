@@ -35,7 +35,9 @@ class Together:
         self._dispatcher = Dispatcher(pool, requests, self)
         on_run_end = self._dispatcher.serve_waiting if pool.routing.may_wait else None
         self._workers = [
-            Worker(self._env, replica, self._on_finish, on_run_end=on_run_end)
+            Worker(
+                self._env, replica, self._on_finish, on_run_end=on_run_end, horizon=self._horizon
+            )
             for replica in pool.replicas
         ]
         workload = recorder.workload
@@ -44,6 +46,7 @@ class Together:
         self._network = workload.network
         self._turns: Waiting | None = None
         self._in_flight = 0
+        self._next_arrival_s = -math.inf
         self._backlog: deque[int] = deque()
 
     def run(self, fitting: IntArray) -> None:
@@ -54,8 +57,15 @@ class Together:
         if self._is_open:
             self._env.process(self._open_arrivals(fitting))
         else:
-            self._env.process(self._arrivals(fitting))
+            self._env.process(self._first_arrivals(fitting))
         self._env.run()
+
+    def _horizon(self) -> float:
+        """Returns the time before which nothing from outside can concern an engine.
+
+        Where answers make room for requests, it may not run ahead of the clock at all.
+        """
+        return -math.inf
 
     def _open_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Brings every request to the router at its own time, whatever becomes of the others."""
@@ -63,11 +73,13 @@ class Together:
         arrived_s = np.frombuffer(self._recorder.arrived_s)[fitting]
         for index, arrives_s in zip(fitting.data, arrived_s.data, strict=True):
             if arrives_s > now_s:
+                self._next_arrival_s = arrives_s
                 yield self._env.timeout(arrives_s - self._env.now)
                 now_s = arrives_s
             self._route(index)
+        self._next_arrival_s = math.inf
 
-    def _arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
+    def _first_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
         """Sends requests that wait for no other at their times, or when there is a slot."""
         now_s = 0.0
         send_s = self._recorder.workload.arrival_s[fitting]

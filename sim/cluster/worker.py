@@ -36,8 +36,10 @@ class Worker:
     ``on_step`` is called as a run begins, with its end, ``on_run_end`` after a run has ended and
     the next one begun.
 
-    An event ends each run. An arrival may cut a run short; the event of the old end is then stale
-    and recognised by its number.
+    An event ends each run that reaches the ``horizon``, if there is one: the time before which
+    nothing from outside can concern the engine (conservative lookahead, Chandy and Misra 1979).
+    Runs that end before it follow each other without an event. An arrival may cut a run short; the
+    event of the old end is then stale and recognised by its number.
     """
 
     def __init__(
@@ -47,18 +49,27 @@ class Worker:
         on_finish: Callable[[Sequence, float], None],
         on_step: Callable[[float], None] | None = None,
         on_run_end: Callable[[], None] | None = None,
+        horizon: Callable[[], float] | None = None,
     ) -> None:
         self.engine = engine
         self._env = env
         self._on_finish = on_finish
         self._on_step = on_step
         self._after_run = on_run_end
+        self._horizon = horizon
         self._is_busy = False
         self._run_number = 0
         self._run_end_s = 0.0
+        # Requests that nobody wants any more, until the step in progress ends; and their further
+        # attempts, which the engine must not have beside them.
+        self._leaving: list[Sequence] = []
+        self._joining: list[Sequence] = []
 
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
+        if self._leaving and any(gone.index == seq.index for gone in self._leaving):
+            self._joining.append(seq)
+            return
         self._look_again(self.engine.enqueue(seq, self._env.now))
 
     def expect(self, seq: Sequence) -> None:
@@ -97,7 +108,10 @@ class Worker:
         assert isinstance(event, RunEnd)
         if event.number != self._run_number:
             return
-        end_s = self.engine.run_until(self._run_end_s, -math.inf, self._on_finish)
+        if self._leaving:
+            self._let_go()
+        horizon_s = -math.inf if self._horizon is None else self._horizon()
+        end_s = self.engine.run_until(self._run_end_s, horizon_s, self._on_finish)
         if end_s < math.inf:
             self._end_run_at(end_s, _RUN_END)
             if self._on_step is not None:
@@ -106,3 +120,32 @@ class Worker:
             self._is_busy = False
         if self._after_run is not None:
             self._after_run()
+
+    # --- what nobody wants any more -----------------------------------------------------------
+
+    def abort(self, seq: Sequence) -> None:
+        """Gives up a request now; its engine lets go of it when the step in progress ends."""
+        if seq in self._joining:
+            self._joining.remove(seq)
+            return
+        self._leaving.append(seq)
+        self.cut()
+
+    def cut(self) -> None:
+        """Ends the run in progress, if any, with its step in progress."""
+        if self._is_busy and self.engine.run_steps > 1:
+            self._end_run_at(self.engine.cut(self._env.now), _RUN_END)
+
+    def _let_go(self) -> None:
+        for seq in self.engine.end():
+            if seq in self._leaving:
+                self._leaving.remove(seq)
+                self.engine.void(seq)
+            else:
+                self._on_finish(seq, self._run_end_s)
+        for seq in self._leaving:
+            assert self.engine.abort(seq), f"request {seq.index} is not where it was sent"
+        self._leaving.clear()
+        for seq in self._joining:
+            self.engine.enqueue(seq, self._run_end_s)
+        self._joining.clear()

@@ -80,7 +80,7 @@ class Engine:
         self.kv: BlockPool = scheduler.kv
         self.waiting: WaitingQueue = scheduler.waiting
         self.is_interruptible = False
-        self.on_prefilled: Callable[[Sequence], None] | None = None
+        self.on_prefilled: Callable[[Sequence], object] | None = None
         self.staging: Staging | None = None
         self._timer = timer
         self._limits = limits
@@ -354,6 +354,16 @@ class Engine:
         """Returns the first step's seconds, growth per step and steps of the run in progress."""
         return self._run_dt_s, self._run_growth_s, self._run_steps
 
+    @property
+    def run_steps(self) -> int:
+        """Steps of the run in progress, 0 without one."""
+        return self._run_steps
+
+    @property
+    def step_end_s(self) -> float:
+        """When the step ends, or ended, that is the only one of its run."""
+        return self._run_start_s + self._run_dt_s
+
     def has_prompt(self) -> bool:
         """Whether a prompt could run in the next step; for schedulers that hold them back."""
         return cast("HoldsPrompts", self._scheduler).has_prompt()
@@ -380,6 +390,12 @@ class Engine:
         # Whoever expects KV takes blocks at the first boundary even so.
         later = self._is_async and self.staging is None
         self._run_steps = min(self._steps_until(time_s) + later, self._run_steps)
+        self.is_interruptible = False
+        return self._time_after(self._run_steps)
+
+    def cut(self, time_s: float) -> float:
+        """Ends the run in progress with the step in progress at a time; returns when that is."""
+        self._run_steps = self._steps_until(time_s)
         self.is_interruptible = False
         return self._time_after(self._run_steps)
 
@@ -511,3 +527,27 @@ class Engine:
             else:
                 scheduler.decoding.join(seq)
         return finished
+
+    # --- what comes to nothing ----------------------------------------------------------------
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go, between two runs, of a request that nobody wants any more.
+
+        Returns whether it was here; the tokens that it has had count no longer.
+        """
+        for place, (_, unseen) in enumerate(self._unseen):
+            if unseen is seq:
+                del self._unseen[place]
+                return True
+        is_here = self._scheduler.abort(seq)
+        if is_here:
+            self.log.void(seq.index)
+        return is_here
+
+    def void(self, seq: Sequence) -> None:
+        """Makes the tokens of a request that the last run finished count no longer."""
+        if seq in self._ended:
+            # Nobody has seen it end so far.
+            self._ended.remove(seq)
+            self._scheduler.settle([seq])
+        self.log.void(seq.index)

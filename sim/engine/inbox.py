@@ -27,6 +27,10 @@ class Inbox:
         """Adds a request that has just arrived."""
         self._late.append(seq)
 
+    def remove(self, seq: Sequence) -> None:
+        """Removes a request, received or not; raises ValueError where it is not."""
+        (self._queue if seq in self._queue else self._late).remove(seq)
+
     def __len__(self) -> int:
         return len(self._queue) + len(self._late)
 
@@ -43,8 +47,11 @@ class Inbox:
         else:
             self._last_step += since // self._interval * self._interval
 
-    def most_steps(self, step: int) -> int:
-        """Returns how many steps may run before the next reception that finds somebody."""
-        if not self._late:
+    def most_steps(self, step: int, *, is_hidden: bool) -> int:
+        """Returns how many steps may run before the next reception that may find somebody.
+
+        ``is_hidden``: arrivals do not end a run, so that each reception must be looked at.
+        """
+        if not (self._late or self._queue or is_hidden):
             return UNBOUNDED_STEPS
         return self._interval - (step - self._last_step)

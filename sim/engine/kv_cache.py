@@ -235,6 +235,12 @@ class KvCache:
             if spares is not None and not spares:
                 del self._spares[unit]
 
+    def flush(self) -> None:
+        """Forgets all that no request holds."""
+        free = self.free_blocks
+        self.take(free)
+        self.release([], 0, free)
+
     def release(self, held: Chain, num_full: int, num_rest: int) -> None:
         """Frees a request's blocks: ``num_full`` that are cached and ``num_rest`` that are not.
 

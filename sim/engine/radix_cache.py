@@ -319,6 +319,10 @@ class RadixCache:
         if self._available < num_blocks:
             self._evict(num_blocks)
 
+    def flush(self) -> None:
+        """Forgets all that no request holds."""
+        self.make_room(self.free_blocks)
+
     def _evict(self, num_blocks: int) -> None:
         leaves = self._leaves
         while num_blocks > 0 and leaves:

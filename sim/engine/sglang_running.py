@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from dynosim.sim.engine.inbox import Inbox
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.radix_cache import Lease, RadixCache
 from dynosim.sim.engine.schedulers.base import StepByStep
@@ -15,6 +16,7 @@ from dynosim.sim.engine.sglang_rules import sglang_rules
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.speculative_output_estimate import output_estimate
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_queue import drop
 
 
 class SglangRunning(StepByStep):
@@ -145,6 +147,28 @@ class SglangRunning(StepByStep):
         seq.computed = seq.blocks = 0
         seq.preemptions += 1
         self._queue.append(seq)
+
+    def _give_up(self, seq: Sequence) -> None:
+        """Lets go of a running sequence for good, before its end."""
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+            self._estimate.remove(seq.index)
+            self._log.interrupt(seq.index, seq.first_step)
+            self._num_gone += 1
+        else:
+            self.prefilling.remove(seq)
+            if self._chunked is seq:
+                self._chunked = None
+        self._let_go(seq)
+        del self._leases[seq.index]
+
+    def _forget_waiting(self, waiting: deque[Sequence] | Inbox, seq: Sequence) -> bool:
+        """Drops a sequence that waits; of one that was retracted there is an empty lease."""
+        is_here = drop(waiting, seq)
+        if is_here:
+            self._leases.pop(seq.index, None)
+        return is_here
 
     def _let_go(self, seq: Sequence) -> None:
         lease = self._leases[seq.index]

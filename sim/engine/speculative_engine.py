@@ -95,6 +95,9 @@ class SpeculativeEngine(Engine):
         self.is_interruptible = False
         return float(self._ends_s[self._run_steps - 1])
 
+    def cut(self, time_s: float) -> float:
+        return self.boundary_after(time_s)
+
     def _steps_until(self, time_s: float) -> int:
         steps = int(np.searchsorted(self._ends_s[: self._run_steps], time_s)) + 1
         return min(steps, self._run_steps)

@@ -39,7 +39,15 @@ class StepLog:
     they gave is kept beside; so are first tokens that other engines computed.
     """
 
-    __slots__ = ("_handed_over", "_pauses", "_runs", "_stints", "_verified", "num_steps")
+    __slots__ = (
+        "_handed_over",
+        "_pauses",
+        "_runs",
+        "_stints",
+        "_verified",
+        "_void",
+        "num_steps",
+    )
 
     def __init__(self) -> None:
         self.num_steps = 0
@@ -48,6 +56,9 @@ class StepLog:
         self._stints = bytearray()
         self._verified = bytearray()
         self._handed_over = bytearray()
+        # Of requests whose attempts came to nothing: the bytes of stints, and of verifications,
+        # that were written before.
+        self._void: dict[int, tuple[int, int]] = {}
 
     def run(
         self,
@@ -122,6 +133,10 @@ class StepLog:
         """
         self._stints += _pack_stint(request, first_step, end_step)
 
+    def void(self, request: int) -> None:
+        """Makes all tokens that ``request`` had here so far none of its own."""
+        self._void[request] = len(self._stints), len(self._verified)
+
     def pause(self) -> None:
         """Makes the last run, of one step, one that its decoding sequences sit out."""
         self._pauses.append(len(self._runs) // _RUN.size - 1)
@@ -174,7 +189,7 @@ class StepLog:
 
     def stints(self) -> IntArray:
         """Returns (request, first_step, end_step) rows, one per stint, in order of their ends."""
-        return np.frombuffer(self._stints, dtype=np.int64).reshape(-1, 3).copy()
+        return self._valid(self._stints, 0)
 
     def hand_overs(self) -> tuple[IntArray, FloatArray]:
         """Returns the requests that came with their first token, and when clients got it."""
@@ -183,7 +198,16 @@ class StepLog:
 
     def verifications(self) -> IntArray:
         """Returns (request, tokens, steps) rows of speculative decoding."""
-        return np.frombuffer(self._verified, dtype=np.int64).reshape(-1, 3).copy()
+        return self._valid(self._verified, 1)
+
+    def _valid(self, packed: bytearray, which: int) -> IntArray:
+        """Returns rows but those of requests that were voided after them."""
+        rows = np.frombuffer(packed, dtype=np.int64).reshape(-1, 3).copy()
+        if not self._void:
+            return rows
+        ends = {request: written[which] // _STINT.size for request, written in self._void.items()}
+        from_row = np.array([ends.get(request, 0) for request in rows[:, 0].tolist()])
+        return np.asarray(rows[np.arange(len(rows)) >= from_row])
 
 
 @dataclass(frozen=True)

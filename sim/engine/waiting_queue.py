@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from collections import deque
+from heapq import heapify, heappop, heappush
 
+from dynosim.sim.engine.inbox import Inbox
 from dynosim.sim.engine.sequence import Sequence
 
 
@@ -40,3 +42,17 @@ class PriorityQueue:
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    def remove(self, seq: Sequence) -> None:
+        """Removes a sequence wherever it is; raises ValueError where it is not."""
+        self._heap.remove((seq.priority, seq.index, seq))
+        heapify(self._heap)
+
+
+def drop(waiting: deque[Sequence] | PriorityQueue | Inbox, seq: Sequence) -> bool:
+    """Removes a sequence from a queue; returns whether it was there."""
+    try:
+        waiting.remove(seq)
+    except ValueError:
+        return False
+    return True

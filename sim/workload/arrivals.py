@@ -8,6 +8,7 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.timetable import parse_timetable
 
 
 def paced_arrivals(
@@ -29,6 +30,26 @@ def paced_arrivals(
         # A shape below ~1e-3 can underflow every gap: one burst, as far as doubles can tell.
         return np.zeros(num_prompts)
     arrival_s: FloatArray = (at - at[0]) * (num_prompts / at[-1] / request_rate)
+    return arrival_s
+
+
+def varying_arrivals(
+    num_prompts: int, rates: str, burstiness: float, rng: np.random.Generator
+) -> FloatArray:
+    """Returns arrival times in seconds at rates that change with time.
+
+    The arrivals of a constant rate on a clock that runs as fast as the rate is high; before the
+    first of the ``rates`` and while one is 0 nobody comes, and the last lasts for ever.
+    """
+    times_s, values = parse_timetable(rates, where="request_rates", what="requests per second")
+    if not values[-1] > 0.0:
+        raise UserError(
+            "nobody comes in the end", where="request_rates", hint="the last rate must be > 0"
+        )
+    unit = paced_arrivals(num_prompts, 1.0, burstiness, rng)
+    due = np.concatenate(([0.0], np.cumsum(np.diff(times_s) * values[:-1])))
+    place = np.searchsorted(due, unit, side="right") - 1
+    arrival_s: FloatArray = np.array(times_s)[place] + (unit - due[place]) / np.array(values)[place]
     return arrival_s
 
 

@@ -19,7 +19,7 @@ def build_workload(spec: WorkloadSpec) -> Workload:
     check_spec(spec)
     network = network_of(spec)
     if spec.trace is None:
-        return replace(synthesize(spec), network=network)
+        return replace(synthesize(spec), client=spec.client, network=network)
     load = read_trace(
         spec.trace,
         spec.trace_format,
@@ -29,4 +29,4 @@ def build_workload(spec: WorkloadSpec) -> Workload:
         seed=spec.seed,
         block_tokens=spec.trace_block_tokens,
     )
-    return replace(load, max_concurrency=spec.max_concurrency, network=network)
+    return replace(load, max_concurrency=spec.max_concurrency, client=spec.client, network=network)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload import summary
+from dynosim.sim.workload.client import PATIENT, ClientPolicy
 from dynosim.sim.workload.network import Network
 from dynosim.sim.workload.turns import Turns
 
@@ -41,6 +42,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     priority: IntArray | None = None
     session: IntArray | None = None
+    client: ClientPolicy = PATIENT
     turns: Turns | None = None
     network: Network | None = None
 

@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Le
 
 from dynosim.hardware_models.engine_args import Positive
 from dynosim.hardware_models.errors import InputErrors, UserError
+from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.lengths import RangeConvention
 from dynosim.sim.workload.network import NetworkOptions
 
@@ -25,7 +26,7 @@ ALIASES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkloadSpec(NetworkOptions):
+class WorkloadSpec(NetworkOptions, ClientPolicy):
     """What arrives: a trace, or synthetic requests; ``None`` means not given.
 
     A trace is told by ``trace``; without it requests are synthetic, by default 1,000 of 1,024
@@ -72,6 +73,8 @@ class WorkloadSpec(NetworkOptions):
 
     request_rate: Annotated[float, Gt(0)] | None = None
     """Requests per second; by default infinite, all at once."""
+    request_rates: str | None = None
+    """Requests per second from given seconds on, as in "0:2, 60:20, 300:2"."""
     burstiness: Annotated[float, Gt(0)] = 1.0
     """Shape of the gamma arrivals: 1 Poisson, less is burstier, inf is constant."""
     max_concurrency: Positive | None = None
@@ -84,6 +87,11 @@ class WorkloadSpec(NetworkOptions):
     """Number of requests; by default 1000, or all of a trace."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of all random streams."""
+
+    @property
+    def client(self) -> ClientPolicy:
+        """What clients do when an answer does not come."""
+        return ClientPolicy(**{f.name: getattr(self, f.name) for f in fields(ClientPolicy)})
 
     def given(self, name: str) -> bool:
         """Returns whether option ``name`` differs from its default."""
@@ -105,6 +113,7 @@ EXCLUDE: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("trace",), PACING, "to change a trace's rate use rate_scale"),
     (("trace",), ("random_prefix_len", *PREFIX_ONLY), "a trace brings its own prefixes"),
     (("lengths_from",), LENGTHS, "lengths_from already gives the lengths"),
+    (("request_rates",), ("trace", "request_rate"), "request_rates tells all arrivals"),
     (RANGE, CV, "lengths are either uniform or lognormal"),
 )
 # (options, the option they need)
@@ -115,6 +124,7 @@ NEED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("num_prefixes", "prefix_zipf"), "random_prefix_len"),
     (("think_time_s",), "num_turns"),
     (("network_tls",), "network_connection"),
+    (("client_backoff_s", "client_backoff_max_s", "client_jitter"), "client_retries"),
 )
 
 
@@ -154,7 +164,8 @@ def _contradictions(spec: WorkloadSpec) -> Iterator[UserError]:
             for other in filter(spec.given, others):
                 yield UserError(f"`{one}` and `{other}` exclude each other", where=other, hint=hint)
     for options, needed in NEED:
-        if not spec.given(needed) and not (needed == "request_rate" and spec.given("trace")):
+        paced = needed == "request_rate" and (spec.given("trace") or spec.given("request_rates"))
+        if not spec.given(needed) and not paced:
             for one in filter(spec.given, options):
                 hint = f"give {needed}, or leave out {one}"
                 yield UserError(f"`{one}` needs `{needed}`", where=one, hint=hint)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from dynosim.hardware_models.arrays import IntArray
+from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.random_streams import stream
-from dynosim.sim.workload.arrivals import paced_arrivals
+from dynosim.sim.workload.arrivals import paced_arrivals, varying_arrivals
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.lengths import (
     empirical_lengths,
@@ -32,7 +32,6 @@ def synthesize(spec: WorkloadSpec) -> Workload:
     scaled, for another rate. The prompt is the shared prefix plus the drawn input length.
     """
     n = spec.num_prompts or NUM_PROMPTS
-    rate = spec.request_rate or math.inf
     tokens_in, tokens_out = _lengths(spec, n)
     ids, offsets = shared_prefixes(
         n,
@@ -41,7 +40,7 @@ def synthesize(spec: WorkloadSpec) -> Workload:
         zipf_popularity(spec.num_prefixes, spec.prefix_zipf),
         stream(spec.seed, "prefix group"),
     )
-    paced = paced_arrivals(n, rate, spec.burstiness, stream(spec.seed, "arrivals"))
+    paced = _arrivals(spec, n)
     load = Workload(
         name=_name(spec),
         arrival_s=paced,
@@ -55,6 +54,13 @@ def synthesize(spec: WorkloadSpec) -> Workload:
     if spec.num_turns == 1:
         return load
     return as_sessions(load, spec.num_turns, spec.think_time_s, spec.prefix_block_tokens, paced)
+
+
+def _arrivals(spec: WorkloadSpec, n: int) -> FloatArray:
+    rng = stream(spec.seed, "arrivals")
+    if spec.request_rates is not None:
+        return varying_arrivals(n, spec.request_rates, spec.burstiness, rng)
+    return paced_arrivals(n, spec.request_rate or math.inf, spec.burstiness, rng)
 
 
 def _lengths(spec: WorkloadSpec, n: int) -> tuple[IntArray, IntArray]:

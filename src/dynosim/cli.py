@@ -17,9 +17,17 @@ EXIT_INTERNAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 
 COMMANDS = {
     "simulate": "Simulate one deployment under a workload: latency, throughput, goodput, cost.",
+    "capacity": "Find the most users, or requests a second, whose latency stays within limits.",
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
+    "inspect": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
+    "report": "Write the HTML report and the figures of a search anew, from its output folder.",
+    "plan": "Say how many of which GPU a demand needs, and what that costs.",
+    "explain": "Say what each layer adds on the way from a baseline to a tuned deployment.",
+    "compare": "Compare results side by side: metrics, change, winner.",
+    "export": "Write launch files or benchmark commands of a deployment, in a vendor's spelling.",
     "validate": "Compare predictions with runs measured on real GPUs, and show the errors.",
     "memory": "Show where GPU memory goes, how many KV-cache tokens remain, and what fits.",
+    "startup": "Show what passes until a new replica serves, stage by stage.",
     "list": "List the GPUs, models or backends that the other commands know.",
 }
 
@@ -44,6 +52,9 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
+    app.register_install_completion_command(
+        help="Install completion for your shell (bash, zsh, fish)."
+    )
     for name, text in COMMANDS.items():
         app.command(f"dynosim.commands.{name}:{name}_command", name=name, help=text)
     for group, (purpose, commands) in GROUPS.items():
@@ -56,7 +67,11 @@ def build_app() -> App:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Returns the exit code: 0 done, 1 a defect of dynosim, 2 the user's input, 130 Ctrl-C."""
+    """Returns the exit code: 0 done, 1 a defect of dynosim, 2 the user's input, 130 Ctrl-C.
+
+    141 where the reader of a pipe went away. That something does not fit, or that no fleet serves
+    a demand, is an answer.
+    """
     try:
         code = build_app()(list(argv), exit_on_error=False, print_error=False)
         sys.stdout.flush()

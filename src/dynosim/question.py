@@ -15,7 +15,7 @@ from typing import Any
 
 from dynosim.flags import given
 from dynosim.hardware_models.errors import InputErrors, UserError
-from dynosim.search.slo import goodput_limits
+from dynosim.search.slo import Slo, goodput_limits
 from dynosim.search.source import KeyPath, Source, read_yaml
 from dynosim.search.space import ALIASES, SearchSpace, parse_space
 from dynosim.search.workload_section import FILE_FIELDS
@@ -35,6 +35,7 @@ class Question:
     workload: WorkloadSpec
     goodput_ms: Mapping[str, float]
     seed: int
+    slos: tuple[Slo, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,11 @@ def read_question(
     limits_ms = parse_goodput(goodput)
     space = parse_space(merged, source)
     return Question(
-        _only_candidate(space, source),
+        only_candidate(space, source),
         space.workload,
         limits_ms or {k: v for k, v in goodput_limits(space.slos).items() if k in GOODPUT_KINDS},
         space.seed,
+        space.slos,
     )
 
 
@@ -127,7 +129,8 @@ def parse_goodput(words: Sequence[str]) -> dict[str, float]:
     return limits_ms
 
 
-def _only_candidate(space: SearchSpace, source: Source) -> Deployment:
+def only_candidate(space: SearchSpace, source: Source) -> Deployment:
+    """Returns the one deployment of a space; InputErrors where a field has many values."""
     errors = [
         source.error(
             (dimension.name,),

@@ -54,6 +54,7 @@ def summary(
         *_hand_overs(simulation, metrics),
         *_speculation(simulation, metrics),
         ("Cost", _cost(metrics)),
+        *_scaling(simulation, metrics),
         *_expected(metrics, expectation),
         *_over_seeds(spread),
         *_foundations(simulation),
@@ -77,7 +78,12 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
     yield f"{engine.model.name} on {_gpus(simulation)}, {backend}"
-    shape = f"{deployment.replicas} replica(s) × {parallel_shape(engine.args)}"
+    replicas: object = deployment.replicas
+    if deployment.autoscaler is not None:
+        replicas = f"{deployment.min_replicas} to {deployment.max_replicas}"
+    shape = f"{replicas} replica(s) × {parallel_shape(engine.args)}"
+    if deployment.autoscaler is not None:
+        shape += f", {deployment.autoscaler}"
     if simulation.prefill is not None:
         prefill = parallel_shape(simulation.prefill.engine.args)
         shape = f"prefill {deployment.prefill_replicas} × {prefill}, decode {shape}"
@@ -90,9 +96,10 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
 
 
 def _unserved(metrics: Metrics) -> str:
-    """Returns how many requests were too long or shed, in words."""
-    shed = metrics["rejected"]
-    counts = {"refused": metrics["failed"] - shed, "shed": shed}
+    """Returns how many requests were too long, shed or given up by their clients, in words."""
+    lost = metrics["rejected_failed"] + metrics["rejected_timed_out"]
+    refused = metrics["failed"] - metrics["rejected"]
+    counts = {"refused": refused, "shed": metrics["rejected"] - lost, "lost": lost}
     return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
 
 
@@ -100,7 +107,8 @@ def _gpus(simulation: Simulation) -> str:
     """Returns how many GPUs of which kind there are."""
     deployment, gpu = simulation.deployment, simulation.engine.gpu
     if simulation.prefill is None or simulation.prefill.engine.gpu == gpu:
-        return f"{deployment.num_gpus} × {gpu.name}"
+        at_most = "up to " if deployment.autoscaler is not None else ""
+        return f"{at_most}{deployment.num_gpus} × {gpu.name}"
     other, own = simulation.prefill.engine.gpu, deployment.num_prefill_gpus
     return f"{own} × {other.name} + {deployment.num_gpus - own} × {gpu.name}"
 
@@ -115,6 +123,8 @@ def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
         return f"closed loop, at most {workload.max_concurrency:,} in flight"
     if spec.trace is not None:
         return f"open loop, arrivals of {workload.name}"
+    if spec.request_rates is not None:
+        return f"open loop, {spec.request_rates} (s:requests/s), burstiness {spec.burstiness:g}"
     if spec.request_rate is None or math.isinf(spec.request_rate):
         return "open loop, all at once"
     return f"open loop, {spec.request_rate:g} requests/s, burstiness {spec.burstiness:g}"
@@ -252,6 +262,26 @@ def _cost(metrics: Metrics) -> str:
         f"${shown(metrics['usd_per_million_output_tokens'], ',.2f')} per million output tokens "
         "(cloud list price)"
     )
+
+
+def _scaling(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields how many replicas there were, what they cost and what went wrong."""
+    if "gpu_hours" not in metrics:
+        return
+    yield (
+        "Replicas",
+        f"{metrics['replicas_min']} to {metrics['replicas_max']} served, mean "
+        f"{shown(metrics['replicas_mean'], '.2f')}; {metrics['starts']} started in "
+        f"{shown(metrics['mean_start_s'], ',.1f')} s (mean), "
+        f"{metrics['requests_held']:,} requests waited for one",
+    )
+    yield (
+        "GPU-hours",
+        f"{metrics['gpu_hours']:,.2f} (${shown(metrics['usd_total'], ',.2f')}), of which starting "
+        f"{metrics['gpu_hours_starting']:,.2f}, in reserve {metrics['gpu_hours_reserve']:,.2f}",
+    )
+    if simulation.deployment.has_failures or metrics["retries"]:
+        yield "Failures", f"{metrics['crashes']} crashes, {metrics['retries']:,} retries"
 
 
 _EXPECTED = (

@@ -33,6 +33,20 @@ COMMANDS = {
     "--trace TRACE --goodput ttft:500 tpot:50",
     "simulate_closed_loop": f"simulate --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 "
     "--osl 128 --max-concurrency 16 --num-prompts 100",
+    "simulate_two_pools": "simulate EXAMPLES/disaggregation/deployment.yaml --calibration none",
+    "capacity": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 --osl 128 "
+    "--random-range-ratio 0.3 --slo ttft:300 tpot:20 --seeds 2",
+    "capacity_rate": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --isl 1024 --osl 128 "
+    "--slo p99_ttft:300 --of rate --seeds 1 --think-time 10",
+    "capacity_none": f"capacity --model Qwen/Qwen3-8B --gpu h100 {ENGINE} --slo e2el:1 --seeds 1",
+    "export_vllm": f"export --model Qwen/Qwen3-32B --gpu h100 -tp 2 --replicas 3 {ENGINE} "
+    "--to vllm --max-num-seqs 64 --no-enable-prefix-caching",
+    "export_aiperf": f"export --model Qwen/Qwen3-32B --gpu h100 -tp 2 {ENGINE} --to aiperf "
+    "--isl 2000 --osl 300 --max-concurrency 32 --goodput ttft:500",
+    "explain_stack": "explain EXAMPLES/claims/stack.yaml",
+    "explain_claim": "explain EXAMPLES/claims/h200_fp8_vs_a100_fp16_128_128.yaml",
+    "plan": "plan EXAMPLES/plan/space.yaml --demand-curve EXAMPLES/plan/day.csv",
+    "plan_infeasible": "plan EXAMPLES/plan/space.yaml --demand 50 --slo ttft:5",
     "simulate_kv_aware": f"simulate EXAMPLES/routing/kv_aware.yaml {ENGINE}",
     "simulate_prefix_hash": f"simulate EXAMPLES/routing/prefix_hash.yaml {ENGINE}",
     "simulate_central_queue": f"simulate EXAMPLES/routing/central_queue.yaml {ENGINE}",
@@ -44,16 +58,13 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_output_is_as_committed(name: str, dynosim: Callable[..., Any], checkout: Path) -> None:
-    examples = checkout / "examples"
-    places = {
-        "EXAMPLES": str(examples),
-        "TRACE": str(examples / "traces" / "chat_mooncake.jsonl"),
-        "MEASURED": str(checkout / "tests" / "cli" / "measured"),
-    }
-    command = COMMANDS[name]
-    for word, place in places.items():
-        command = command.replace(word, place)
-    answer = dynosim(*command.split())
+    trace = str(checkout / "examples" / "traces" / "chat_mooncake.jsonl")
+    measured = str(checkout / "tests" / "cli" / "measured")
+    places = {"TRACE": trace, "MEASURED": measured, "EXAMPLES": str(checkout / "examples")}
+    words = COMMANDS[name]
+    for place, path in places.items():
+        words = words.replace(place, path)
+    answer = dynosim(*words.split())
     assert answer.code == 0, answer.err
     text = answer.out + (f"--- stderr\n{answer.err}" if answer.err else "")
     file = GOLDEN / f"{name}.txt"

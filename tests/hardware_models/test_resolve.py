@@ -15,7 +15,7 @@ def test_every_none_is_filled_but_the_pins():
     args = resolve().args
     unset = [name for name, value in vars(args).items() if value is None]
     unset = [name for name in unset if "speculative" not in name]
-    left_to_their_users = ["kernel_tables", "all2all_backend", "load_balance_method"]
+    left_to_their_users = ["kernel_tables", "moe_backend", "all2all_backend", "load_balance_method"]
     pins = ["calibration", "num_gpu_blocks_override", "kv_cache_memory_bytes"]
     assert unset == [*left_to_their_users, "scheduling_policy", *pins]
 

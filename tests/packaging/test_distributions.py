@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-ROOMS = ("accuracy", "hardware_models", "search", "sim")
+ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim")
 
 
 def files_of_rooms(checkout: Path) -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("accuracy", "hardware_models", "search", "sim")
+ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim")
 
 
 @dataclass(frozen=True)

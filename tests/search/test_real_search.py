@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dynosim.search import dry_run, load_space, parse_space, search
-from dynosim.search.feasibility import screen_for
+from dynosim.search.defaults import full_screen
 from dynosim.search.study import load_workload
 from dynosim.sim.deployment import Deployment
 
@@ -15,8 +15,9 @@ WORKLOAD = {"num_prompts": 40, "request_rate": 4.0, "random_input_len": 512}
 
 
 def reason(**fields: object) -> str | None:
-    space = parse_space({"model": "Qwen/Qwen3-32B", "gpu": "h200_sxm", "workload": WORKLOAD})
-    screen = screen_for(load_workload(space), max_gpus=8)
+    one = {"model": "Qwen/Qwen3-32B", "gpu": "h200_sxm", "workload": WORKLOAD, "max_gpus": 8}
+    space = parse_space(one)
+    screen = full_screen(space, load_workload(space))
     values = {"model": "Qwen/Qwen3-32B", "gpu": "h200_sxm", **fields}
     outcome = screen(Deployment(**values))  # type: ignore[arg-type]
     return None if outcome is None else outcome.reason

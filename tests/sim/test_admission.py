@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
+from dynosim.hardware_models.kv_transfer import Overlap
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.engine.engine import EngineLimits
@@ -18,6 +19,7 @@ from dynosim.sim.metrics import summarize
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import RunResult
 from dynosim.sim.workload.columns import Workload
+from pools import FIRST_TOKENS, pools, wire
 from test_leap import both
 from workloads import workload, workloads
 
@@ -185,6 +187,40 @@ def test_every_request_is_served_or_shed_once(
     load: Workload, chosen: dict[str, Any], replicas: int
 ) -> None:
     cluster = spec(replicas, num_blocks=40, **chosen)
+    assert_all_accounted_for(run_cluster(cluster, load, seed=2), load)
+
+
+@pytest.mark.parametrize("scheduler", ["vllm", "sglang", "trtllm"])
+@settings(max_examples=40, deadline=None)
+@given(
+    load=workloads(),
+    chosen=options(),
+    overlap=st.sampled_from(["none", "chunk", "layer"]),
+    local_below_tokens=st.sampled_from([0, 100]),
+    prefill_router=st.sampled_from(["round_robin", "kv_aware", "cost_aware"]),
+)
+def test_so_it_is_where_two_pools_share_the_work(
+    scheduler: str,
+    load: Workload,
+    chosen: dict[str, Any],
+    overlap: Overlap,
+    local_below_tokens: int,
+    prefill_router: str,
+) -> None:
+    transfer = wire(FIRST_TOKENS[scheduler], overlap, bytes_s=1e8)
+    cluster = pools(
+        scheduler,
+        transfer,
+        prefill=2,
+        decode=2,
+        num_blocks=160,
+        caching=scheduler == "vllm",
+        local_below_tokens=local_below_tokens,
+    )
+    options = RouterOptions(**chosen)
+    assert cluster.prefill is not None
+    prefill = replace(cluster.prefill.pool, routing=replace(options, router=prefill_router))
+    cluster = replace(cluster, routing=options, prefill=replace(cluster.prefill, pool=prefill))
     assert_all_accounted_for(run_cluster(cluster, load, seed=2), load)
 
 

@@ -19,6 +19,7 @@ from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import request_latencies_s, summarize
 from dynosim.sim.workload.build import build_workload
+from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.network import CHUNK_BYTES, NetworkOptions, network_of
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -264,3 +265,17 @@ def test_the_synthetic_agents_of_aiperf_are_read(shared_data: Path) -> None:
     share = load.describe()["ideal_prefix_hit_share_tokens"]
     assert isinstance(share, float)
     assert share > 0.9
+
+
+def test_sessions_go_on_when_their_clients_give_up() -> None:
+    # The first turn takes longer than its client waits; the second one comes all the same.
+    load = workload([0.0, 0.0], [5000, 10], [1, 1])
+    impatient = replace(
+        load,
+        turns=chain([-1, 0], [0.0, 1.0]),
+        client=ClientPolicy(client_timeout_s=0.05),
+        network=network(network_rtt_ms=20),
+    )
+    result = run_cluster(SPEC, impatient)
+    assert result.completed.tolist() == [False, True]
+    assert result.sent_s[1] == pytest.approx(1.0 + 0.05, abs=0.05)

@@ -178,9 +178,10 @@ def test_what_cannot_be_is_refused_by_its_key(fields: dict[str, Any], where: str
     assert refused.value.where.startswith(where)
 
 
-def test_options_without_a_pool_are_pointed_out():
-    simulation = simulate(Deployment(**PLAIN, prefill_tensor_parallel_size=2), load(1, n=2))
-    assert any("prefill_tensor_parallel_size" in warning for warning in simulation.warnings)
+def test_options_without_a_pool_are_known():
+    deployment = Deployment(**PLAIN, prefill_tensor_parallel_size=2, local_prefill_below_tokens=9)
+    assert deployment.idle_fields == ("prefill_tensor_parallel_size", "local_prefill_below_tokens")
+    assert not Deployment(**PLAIN, prefill_replicas=1, prefill_max_num_seqs=4).idle_fields
 
 
 # --- estimates --------------------------------------------------------------------------------

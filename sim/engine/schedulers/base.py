@@ -41,6 +41,10 @@ class BlockPool(Protocol):
         """Returns how many of the coming decode steps, at least one, evict nothing for certain."""
         ...
 
+    def flush(self) -> None:
+        """Forgets all that no request holds."""
+        ...
+
     def check(self) -> None:
         """Raises AssertionError unless every block is accounted for."""
         ...
@@ -101,6 +105,13 @@ class Scheduler(Protocol):
         """Lets go of the sequences that the last step gave their last tokens, in running order.
 
         With asynchronous scheduling, ``schedule`` has formed the next batch by then.
+        """
+        ...
+
+    def abort(self, seq: Sequence, /) -> bool:
+        """Lets go, between two steps, of a sequence that nobody wants any more.
+
+        Returns whether it was here. What it computed stays cached.
         """
         ...
 

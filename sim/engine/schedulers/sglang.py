@@ -85,11 +85,22 @@ class SglangScheduler(SglangRunning):
         self._estimate.restart(None, self.decoding.steps)
         return False
 
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        self._drop_trailing()
+        self._end_batch()
+        if self.running.get(seq.order) is not seq:
+            return self._forget_waiting(self._queue if self._inbox is None else self._inbox, seq)
+        self._give_up(seq)
+        self._is_full = False
+        return True
+
     def _receive(self, inbox: Inbox) -> None:
         """Looks at who has arrived: after prefill, when nothing runs, else now and then."""
         step = self._log.num_steps
         inbox.receive(step, at_once=bool(self.chunks) or not self.running)
-        self.most_steps = inbox.most_steps(step)
+        is_full = len(self.running) >= self._limits.max_num_seqs
+        self.most_steps = inbox.most_steps(step, is_hidden=is_full)
 
     def _end_batch(self) -> None:
         """Caches what the last step's chunks computed; those whose prompts are done decode now."""

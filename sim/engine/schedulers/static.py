@@ -25,6 +25,7 @@ from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.schedulers.base import Scheduler, StepByStep
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("fcfs",)
 
@@ -134,10 +135,25 @@ class StaticScheduler(StepByStep):
             prompt_tokens, output_tokens, slot_blocks = prompt, output, blocks
         return batch, prompt_tokens, slot_blocks
 
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; its slot computes on."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        del self.running[seq.order]
+        self._vacate(seq)
+        return True
+
     def finish(self, seq: Sequence) -> None:
         """Takes note that a request has all its tokens; with the last one, the batch ends."""
         del self.running[seq.order]
         self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+        self._vacate(seq)
+
+    def _vacate(self, seq: Sequence) -> None:
         if self.running:
             self._slots.idle(seq)
         else:

@@ -32,6 +32,7 @@ from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain
+from dynosim.sim.engine.waiting_queue import drop
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 
@@ -375,6 +376,18 @@ class TrtllmScheduler(StepByStep):
             for order in sorted(self.running, reverse=True)
             if not self.running[order].has_ended
         )
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        self.free(seq)
+        return True
 
     def _pause(self, seq: Sequence) -> None:
         """Takes all blocks from a running request and puts it back in its old place."""

@@ -30,7 +30,7 @@ from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.speculative_decode_set import decode_set
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.stretch import Chain, num_units
-from dynosim.sim.engine.waiting_queue import PriorityQueue
+from dynosim.sim.engine.waiting_queue import PriorityQueue, drop
 
 POLICIES = ("fcfs", "priority")
 
@@ -404,6 +404,18 @@ class VllmScheduler:
                 del self.running[seq.order]
                 self._let_go(seq, seq.computed)
             self._log.stint(seq.index, seq.first_step, self._log.num_steps)
+
+    def abort(self, seq: Sequence) -> bool:
+        """Lets go of a sequence that nobody wants any more; returns whether it was here."""
+        if self.running.get(seq.order) is not seq:
+            return drop(self.waiting, seq)
+        del self.running[seq.order]
+        if seq.is_decoding:
+            self.decoding.leave(seq)
+        else:
+            self.prefilling.remove(seq)
+        self._free(seq, seq.computed)
+        return True
 
     def _let_go(self, seq: Sequence, computed: int) -> None:
         """Frees the blocks of an ended sequence, unless it keeps them."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
@@ -14,6 +15,7 @@ from dynosim.flags import Debug, Quiet
 from dynosim.search import dry_run as plan_only
 from dynosim.search import search
 from dynosim.search.outputs import TableFormat
+from dynosim.search.placement import ExecutorName
 from dynosim.search.progress import Bar, Silent
 from dynosim.search.render import print_result
 from dynosim.search.study import settle
@@ -34,7 +36,7 @@ OutputDir = Annotated[
     Parameter(
         alias="-o",
         metavar="DIR",
-        help="Write frontier.csv, frontier.png, all trials, the study and a manifest here.",
+        help="Write report.html, frontier.csv, figures, all trials, the study and a manifest here.",
     ),
 ]
 Trials = Annotated[
@@ -46,6 +48,24 @@ Timeout = Annotated[
 Seed = Annotated[int | None, Parameter(metavar="INT", help="Seed; by default the space's.")]
 Workers = Annotated[
     int | None, Parameter(metavar="INT", help="Processes that simulate; by default one a CPU.")
+]
+Where = Annotated[
+    ExecutorName, Parameter(help="What simulates: processes of this machine, or a Dask cluster.")
+]
+Scheduler = Annotated[
+    str | None,
+    Parameter(
+        metavar="ADDRESS",
+        help="Dask scheduler to send candidates to; by default a cluster is started here.",
+    ),
+]
+Storage = Annotated[
+    str,
+    Parameter(
+        metavar="journal|URL",
+        help="Keep the study in PostgreSQL too (postgresql://USER@HOST/DATABASE), where other "
+        "hosts can watch it or go on with it; by default in a journal file of the output folder.",
+    ),
 ]
 Resume = Annotated[
     bool,
@@ -64,6 +84,23 @@ DryRun = Annotated[
         negative=(), show_default=False, help="Say what would be searched and how long it may take."
     ),
 ]
+Cache = Annotated[
+    Path | None,
+    Parameter(
+        metavar="DIR", help="Keep outcomes here, and simulate nothing twice from search to search."
+    ),
+]
+Replicates = Annotated[
+    int,
+    Parameter(
+        metavar="INT",
+        help="Draws of the workload on which to simulate the frontier and what is close to it.",
+    ),
+]
+CandidateTimeout = Annotated[
+    float | None,
+    Parameter(metavar="SECONDS", help="Longest that one candidate may take; beyond it has failed."),
+]
 Format = Annotated[TableFormat, Parameter(help="Format of the table of all trials.")]
 
 
@@ -75,15 +112,22 @@ def search_command(
     timeout: Timeout = None,
     seed: Seed = None,
     workers: Workers = None,
+    executor: Where = "process",
+    dask_scheduler: Scheduler = None,
+    storage: Storage = "journal",
     resume: Resume = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
     table_format: Format = "csv",
+    cache: Cache = None,
+    replicates: Replicates = 1,
+    candidate_timeout: CandidateTimeout = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
     """Search a space of deployments for the latency-versus-throughput Pareto frontier."""
     gc.enable()
+    warnings.showwarning = _note_warning
     settled = settle(space, n_trials=n_trials, seed=seed)
     if dry_run:
         print("\n".join(plan_only(settled).lines(workers or os.cpu_count() or 1)))
@@ -93,9 +137,15 @@ def search_command(
         output_dir=output_dir,
         timeout_s=timeout,
         workers=workers,
+        executor=executor,
+        dask_scheduler=dask_scheduler,
+        storage=storage,
         resume=resume,
         overwrite=overwrite,
         table_format=table_format,
+        cache_dir=cache,
+        replicates=replicates,
+        candidate_timeout_s=candidate_timeout,
         progress=Silent() if quiet else Bar(),
     )
     print_result(result, _console())
@@ -104,6 +154,18 @@ def search_command(
     else:
         print_note(f"written to {output_dir}", quiet=quiet)
     return INTERRUPTED if result.ending == "interrupted" else 0
+
+
+def _note_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning as a note: what was mended, without the line of code that says so."""
+    print_note(f"warning: {message}", quiet=False)
 
 
 def _console() -> Console:

@@ -28,7 +28,7 @@ from dynosim.sim.timeline.timeline import LIMIT, timeline, write_timeline
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.summary import summary, widenings
-from dynosim.terminal import print_note
+from dynosim.terminal import print_json, print_note
 
 File = Annotated[
     str | None,
@@ -49,13 +49,14 @@ Json = Annotated[
     Parameter(
         metavar="OUT",
         help="Write the result in the flat layout of `vllm bench serve`, and beside it one line "
-        "a request (OUT with .requests.jsonl).",
+        "a request (OUT with .requests.jsonl); `--json=-` prints it instead of the summary.",
     ),
 ]
 Lines = Annotated[
     Path | None, Parameter(metavar="OUT", help="Write the lines of requests to this file.")
 ]
 
+STDOUT = Path("-")
 
 Replicates = Annotated[
     int,
@@ -123,9 +124,11 @@ def simulate_command(
     **flags: Any,
 ) -> None:
     """Simulate one deployment under a workload: latency, throughput, goodput, cost."""
-    if json is not None and requests_jsonl is None:
+    is_printed = json == STDOUT
+    if json is not None and requests_jsonl is None and not is_printed:
         requests_jsonl = json.with_suffix(".requests.jsonl")
-    files = {"--json": json, "--requests-jsonl": requests_jsonl}
+    file_of_json = None if is_printed else json
+    files = {"--json": file_of_json, "--requests-jsonl": requests_jsonl}
     check_writable(files | {"--timeline": timeline_file, "--series": series_file})
     for name, number in {"--replicates": replicates, "--timeline-limit": timeline_limit}.items():
         if number < 1:
@@ -139,30 +142,36 @@ def simulate_command(
     wider = what_if(simulation, seed=question.seed) if widen and bound else []
     spread = estimates([metrics, *_further(question, replicates)]) if replicates > 1 else {}
     if json is not None:
-        rate = question.workload.request_rate
-        document = bench_document(
-            simulation,
-            metrics,
-            seed=question.seed,
-            request_rate=float("inf") if rate is None else rate,
-            burstiness=question.workload.burstiness,
-            more=_more(expectation, spread, replicates) | _bound_by(bound, wider),
-        )
-        write_json(json, document)
+        more = _more(expectation, spread, replicates) | _bound_by(bound, wider)
+        document = _document(question, simulation, metrics, more)
+        print_json(document) if is_printed else write_json(json, document)
     if requests_jsonl is not None:
         write_json_lines(requests_jsonl, request_columns(simulation.result))
     if series_file is not None:
         write_series(series_file, series(simulation.result, series_interval_s))
     if timeline_file is not None:
         _write_timeline(timeline_file, simulation, bound, timeline_limit, quiet=quiet)
-    lines = summary(
-        simulation, metrics, question.workload, question.goodput_ms, expectation, spread, bound
-    )
-    print(lines)
-    if wider:
-        print(f"\n{widenings(wider)}")
+    if not is_printed:
+        load, limits_ms = question.workload, question.goodput_ms
+        print(summary(simulation, metrics, load, limits_ms, expectation, spread, bound))
+        if wider:
+            print(f"\n{widenings(wider)}")
     for warning in _warnings(simulation):
         print_note(f"warning: {warning}", quiet=quiet)
+
+
+def _document(
+    question: Question, simulation: Simulation, metrics: Metrics, more: dict[str, Any]
+) -> dict[str, Any]:
+    load = question.workload
+    return bench_document(
+        simulation,
+        metrics,
+        seed=question.seed,
+        request_rate=math.inf if load.request_rate is None else load.request_rate,
+        burstiness=load.burstiness,
+        more=more,
+    )
 
 
 def _further(question: Question, replicates: int) -> list[Metrics]:
@@ -224,6 +233,8 @@ def _bound_by(bound: Bottleneck | None, wider: list[Widening]) -> dict[str, Any]
 def _warnings(simulation: Simulation) -> list[str]:
     """Returns what the run itself warned of, and whether its mean means anything."""
     warnings = list(simulation.warnings)
+    if idle := simulation.deployment.idle_fields:
+        warnings.append(f"without prefill_replicas there is no use for {', '.join(idle)}")
     result = simulation.result
     done = np.flatnonzero(result.completed)
     diverges = instability(result.sent_s[done], result.scheduled_s[done], result.finish_s[done])

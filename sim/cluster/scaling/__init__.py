@@ -1,0 +1,1 @@
+"""Replicas that come and go: starts, drains, failures, and who decides how many there are."""

@@ -1,0 +1,75 @@
+"""Clients' attempts: how long each may take, and when the next one is made."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+
+from dynosim.hardware_models.arrays import IntArray
+from dynosim.sim.cluster.scaling.agenda import Agenda
+from dynosim.sim.refusal import Refusal
+from dynosim.sim.workload.client import ClientPolicy
+
+
+class Attempts:
+    """Counts every request's attempts by its client's policy.
+
+    ``on_time_out`` is called with a request whose attempt has run for too long, unless
+    :meth:`ended` was before; ``send`` makes the next attempt.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        policy: ClientPolicy,
+        num_requests: int,
+        seed: int,
+        send: Callable[[int, float], None],
+        on_time_out: Callable[[int, Refusal, float], None],
+    ) -> None:
+        self._agenda = agenda
+        self._policy = policy
+        self._seed = seed
+        self._send = send
+        self._on_time_out = on_time_out
+        self._made = array("q", [0]) * num_requests
+        self._open: dict[int, int] = {}
+
+    @property
+    def made(self) -> IntArray:
+        """Attempts of every request."""
+        return np.array(self._made, dtype=np.int64)
+
+    def number(self, request: int) -> int:
+        """Returns how many attempts there were of a request."""
+        return self._made[request]
+
+    def begin(self, request: int, sent_s: float) -> None:
+        """Notes an attempt that is sent at a time."""
+        self._made[request] += 1
+        timeout_s = self._policy.client_timeout_s
+        if timeout_s is None:
+            return
+        attempt = self._open[request] = self._made[request]
+
+        def expire(now_s: float) -> None:
+            if self._open.get(request) == attempt:
+                self._on_time_out(request, Refusal.TIMED_OUT, now_s)
+
+        self._agenda.at(sent_s + timeout_s, expire)
+
+    def ended(self, request: int) -> None:
+        """Notes that the attempt has a first token, or has failed."""
+        self._open.pop(request, None)
+
+    def retry(self, request: int, now_s: float) -> bool:
+        """Lets the client try again after a while; returns whether it does."""
+        self.ended(request)
+        made = self._made[request]
+        if made > self._policy.client_retries:
+            return False
+        at_s = now_s + self._policy.wait_s(request, made, self._seed)
+        self._agenda.at(at_s, lambda then_s: self._send(request, then_s))
+        return True
