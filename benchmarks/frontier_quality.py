@@ -78,11 +78,13 @@ def rival(truth: Truth, make: Callable[[int], Proposer]) -> Method:
     """Returns a method that is told of every trial before it proposes the next."""
 
     def method(seed: int) -> Iterator[Trial]:
-        proposer = make(seed)
+        proposer, seen = make(seed), set[int]()
         while (index := proposer.propose()) is not None:
             trial = truth.trial(index)
             proposer.tell(index, trial)
-            if trial.is_simulated:
+            # Combinations that are one candidate cost one simulation.
+            if trial.is_simulated and trial.number not in seen:
+                seen.add(trial.number)
                 yield trial
 
     return method
@@ -105,7 +107,9 @@ def methods(truth: Truth) -> dict[str, Method]:
 
     return {
         "dynosim": own(truth, screened),
-        "TPE": own(truth, lambda seed: TpeProposer(space.grid, space.objectives, seed)),
+        "TPE": own(
+            truth, lambda seed: TpeProposer(space.grid, space.objectives, seed, space.normal)
+        ),
         "NSGA-II": rival(truth, lambda seed: GeneticSearch(space, seed)),
         "coordinate descent": rival(truth, lambda seed: CoordinateDescent(space, seed)),
         "random": rival(truth, lambda seed: RandomSearch(space, seed)),

@@ -24,13 +24,15 @@ class EngineCurve:
 
     ``decode_s`` is a step of decodes alone. ``prefill_s`` is what the mean prompt adds to the
     steps that it shares, ``answer_s`` how long the 99th percentile's prompt takes from its first
-    chunk to its first token, and ``mean_answer_s`` the mean prompt's.
+    chunk to its first token, and ``mean_answer_s`` the mean prompt's. ``gap_s`` is a step that a
+    chunk of a long prompt is part of, or comes before.
     """
 
     decode_s: FloatArray
     prefill_s: FloatArray
     mean_answer_s: FloatArray
     long_answer_s: FloatArray
+    gap_s: FloatArray
 
 
 def decode_curve(timer: Timer, load: Load, most: int) -> FloatArray:
@@ -57,7 +59,7 @@ def engine_curve(
     most = len(decode_s) - 1
     sizes = np.arange(most + 1)
     knots = _knots(most, _COARSE)
-    added, mean_answer, long_answer = [], [], []
+    added, mean_answer, long_answer, gaps = [], [], [], []
     for size in knots:
         # The prompt itself takes a slot.
         sharing = min(size, most - 1) if mixes else 0
@@ -70,11 +72,13 @@ def engine_curve(
         mean_answer.append(added[-1] + float(np.mean(steps)) * step_s)
         seconds, count = _prefill(timer, load, load.long_prompt, room, batch)
         long_answer.append(seconds + count * step_s)
+        gaps.append(seconds / count)
     return EngineCurve(
         decode_s=decode_s,
         prefill_s=np.interp(sizes, knots, added),
         mean_answer_s=np.interp(sizes, knots, mean_answer),
         long_answer_s=np.interp(sizes, knots, long_answer),
+        gap_s=decode_s + np.interp(sizes, knots, gaps),
     )
 
 

@@ -228,7 +228,7 @@ def _metrics(
         "queue": (state.mean_wait_s, state.p99_wait_s),
         "prefill": (state.mean_prefill_s, state.p99_prefill_s),
         "tpot": (state.tpot_s, state.tpot_s),
-        "itl": (state.tpot_s, state.tpot_s + state.p99_prefill_s),
+        "itl": (state.tpot_s, state.p99_gap_s),
         "e2el": (mean_ttft_s + gaps * state.tpot_s, p99_ttft_s + 2.0 * gaps * state.tpot_s),
     }
     return {

@@ -32,6 +32,7 @@ class SteadyState:
     p99_wait_s: FloatArray
     mean_prefill_s: FloatArray
     p99_prefill_s: FloatArray
+    p99_gap_s: FloatArray
 
 
 def steady_state(
@@ -70,6 +71,7 @@ def steady_state(
         p99_wait_s=p99_wait_s,
         mean_prefill_s=_at(curve.mean_answer_s, decoding),
         p99_prefill_s=_at(curve.long_answer_s, decoding),
+        p99_gap_s=_at(curve.gap_s, decoding),
     )
 
 

@@ -55,6 +55,7 @@ def two_pools(prefill: PoolCurve, decode: PoolCurve, load: Load, transfer_s: flo
         p99_wait_s=state.p99_wait_s + queue_s * P99_OF_EXPONENTIAL + over_s,
         mean_prefill_s=_one(answer_s + step_s),
         p99_prefill_s=_one(long_s + step_s),
+        p99_gap_s=state.p99_gap_s,
     )
 
 
@@ -86,7 +87,8 @@ def _closed(
 def _decode(decode: PoolCurve, load: Load, in_flight: float) -> SteadyState:
     """Returns the decode pool alone, whose prompts cost it nothing."""
     free = np.full_like(decode.curve.prefill_s, 1e-9)
-    curve = replace(decode.curve, prefill_s=free)
+    # No prompt comes between two of its tokens.
+    curve = replace(decode.curve, prefill_s=free, gap_s=decode.curve.decode_s)
     own = replace(load, in_flight=in_flight)
     return steady_state(curve, own, slots=_one(decode.slots), replicas=_one(decode.replicas))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def constant_engine(step_s: float, prefill_s: float, most: int) -> EngineCurve:
     return EngineCurve(
         decode_s=step_s * ones,
         prefill_s=prefill_s * ones,
+        gap_s=(step_s + prefill_s) * ones,
         mean_answer_s=prefill_s * ones,
         long_answer_s=prefill_s * ones,
     )
@@ -139,3 +141,19 @@ def test_an_engine_that_speculates_is_estimated_by_its_tokens(backend: str) -> N
     simulated = simulate(deployment, load).metrics()
     for name in ("output_throughput", "mean_tpot_ms"):
         assert found[name][0] == pytest.approx(simulated[name], rel=0.2), name
+
+
+def test_between_two_tokens_comes_one_chunk_and_with_a_prefill_pool_none() -> None:
+    spec = WorkloadSpec(
+        random_input_len=4000, random_output_len=200, request_rate=2.0, num_prompts=100
+    )
+    load = build_workload(spec)
+    one = Deployment(model="Qwen/Qwen3-32B", gpu="h200_sxm", max_num_batched_tokens=1024)
+    pools = replace(one, prefill_replicas=1)
+    tails, tpots, prefills = (
+        estimate([one, pools], load).metrics[name]
+        for name in ("p99_itl_ms", "mean_tpot_ms", "p99_prefill_ms")
+    )
+    # A chunk of 1,024 of 4,000 tokens.
+    assert tpots[0] < tails[0] < 0.4 * prefills[0]
+    assert tails[1] == pytest.approx(tpots[1], rel=0.01)
