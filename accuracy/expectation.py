@@ -54,7 +54,7 @@ def expect(
     """
     model = model or read_model()
     fields = class_fields(simulation, metrics)
-    is_open = simulation.result.workload.max_concurrency is None
+    is_open = simulation.result.workload.is_open
     found = {
         name: model.interval(name, metrics[name], fields)
         for name in METRICS

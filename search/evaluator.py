@@ -47,7 +47,7 @@ def energy(simulation: Simulation, metrics: Metrics) -> Metrics:
 
 def _instability(simulation: Simulation) -> float:
     result = simulation.result
-    if result.workload.max_concurrency is not None:
+    if not result.workload.is_open:
         return -1.0  # A closed loop sends no faster than it is served.
     done = np.flatnonzero(result.completed)
     return instability(result.sent_s[done], result.scheduled_s[done], result.finish_s[done])

@@ -40,7 +40,12 @@ def workload_sha256(workload: Workload) -> str:
         workload.prefix_offsets,
     ):
         digest.update(np.ascontiguousarray(column).tobytes())
-    digest.update(f"{workload.prefix_block_tokens} {workload.max_concurrency}".encode())
+    if workload.turns is not None:
+        for column in (workload.turns.before, workload.turns.offsets, workload.turns.think_s):
+            digest.update(np.ascontiguousarray(column).tobytes())
+    closed = f"{workload.prefix_block_tokens} {workload.max_concurrency}"
+    network = "" if workload.network is None else f" {workload.network}"
+    digest.update(f"{closed}{network}".encode())
     return digest.hexdigest()
 
 

@@ -73,7 +73,9 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
 
     NaN for refused requests, and for the TPOT of single-token answers, which have none. With a
     prefill pool the TTFT has one part more, transfer; what then is still computed of the prompt
-    where the answer is decoded belongs to prefill.
+    where the answer is decoded belongs to prefill. Where a network lies between client and server
+    it is one part more, and server_ttft and server_e2el are without it. Where KV comes from lower
+    tiers that is kv_load.
     """
     gaps = np.maximum(result.workload.output_tokens - 1, 0)
     decode_s = result.finish_s - result.first_token_s
@@ -83,12 +85,28 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     router_s = result.routed_s - result.arrived_s
     queue_s = result.scheduled_s - result.routed_s
     rest_s = ttft_s - router_s - queue_s - result.frontend_s
+    server_s = {}
+    if (network := result.workload.network) is not None:
+        network_s = network.up_s(result.workload.input_tokens) + network.down_s
+        rest_s = rest_s - network_s
+        e2el_s = result.finish_s - result.sent_s
+        server_s = {
+            "network": np.where(result.completed, network_s, np.nan),
+            "server_ttft": ttft_s - network_s,
+            "server_e2el": e2el_s - network_s,
+        }
     parts_s = {"router": router_s, "queue": queue_s, "prefill": rest_s}
+    if result.tiers is not None:
+        load_s = np.zeros(len(ttft_s))
+        np.add.at(load_s, result.tiers.request, result.tiers.end_s - result.tiers.start_s)
+        load_s = np.where(result.completed, load_s, np.nan)
+        parts_s |= {"queue": queue_s - load_s, "kv_load": load_s}
     if result.hand_overs is not None:
         transfer_s = np.where(result.completed, result.hand_overs.transfer_s, np.nan)
         parts_s |= {"prefill": rest_s - transfer_s, "transfer": transfer_s}
     return {
         "ttft": ttft_s,
+        **server_s,
         "frontend": result.frontend_s,
         **parts_s,
         "tpot": tpot_s,

@@ -112,12 +112,25 @@ class RunResult:
         return np.asarray(~np.isnan(self.finish_s))
 
     @property
+    def reached_s(self) -> FloatArray:
+        """When every request had reached the server."""
+        network = self.workload.network
+        if network is None:
+            return self.sent_s
+        return self.sent_s + network.up_s(self.workload.input_tokens)
+
+    @property
     def shed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which requests were sent and turned away."""
         return np.asarray(self.refusal > Refusal.TOO_LONG)
 
     def token_times_s(self, request: int) -> FloatArray:
         """Returns when the client had each of the request's tokens; those of a step all at once."""
+        network = self.workload.network
+        return self._written_s(request) + (0.0 if network is None else network.down_s)
+
+    def _written_s(self, request: int) -> FloatArray:
+        """Returns when the server had written each of the request's tokens."""
         log = self.replicas[int(self.replica[request])]
         first_s: FloatArray = log.handed_over_s[log.handed_over == request]
         own = log.stints[log.stints[:, 0] == request]
@@ -174,7 +187,8 @@ class Recorder:
     ) -> None:
         """Notes that ``requests`` are sent when the workload says, and when engines get them."""
         sent_s = self.workload.arrival_s[requests]
-        entered_s = frontend.entered_s(sent_s, self.workload.input_tokens[requests], num_engines)
+        reached_s = sent_s + self._up_s()[requests]
+        entered_s = frontend.entered_s(reached_s, self.workload.input_tokens[requests], num_engines)
         _floats(self.sent_s)[requests] = sent_s
         _floats(self.arrived_s)[requests] = entered_s + frontend_s
 
@@ -234,25 +248,27 @@ class Recorder:
         was_sent = ~np.isnan(_floats(self.sent_s))
         assert np.array_equal(was_sent, refusal != Refusal.TOO_LONG), "a request got lost"
         sent_s, arrived_s = _floats(self.sent_s), _floats(self.arrived_s)
-        before_s = arrived_s - sent_s
+        before_s = arrived_s - sent_s - self._up_s()
         emitted_s = self._first_token_s([(log, log.steps) for log in replicas])
         if frontend.output_s:
             write_s = frontend.output_s / frontend.servers
             delivered = [(log, log.delivered) for log in replicas]
             first_token_s = self._first_token_s(delivered, write_s)
-            if self.workload.max_concurrency is None:
+            if self.workload.is_open:
                 finish_s = self._written_s(replicas, write_s)
         else:
             first_token_s = emitted_s
+        after_s = first_token_s - emitted_s
+        down_s = self._down_s
         return RunResult(
             workload=self.workload,
             sent_s=sent_s,
             arrived_s=arrived_s,
             routed_s=_floats(self._routed_s),
             scheduled_s=_floats(self._scheduled_s),
-            first_token_s=first_token_s,
-            finish_s=finish_s,
-            frontend_s=before_s + (first_token_s - emitted_s),
+            first_token_s=first_token_s + down_s,
+            finish_s=finish_s + down_s,
+            frontend_s=before_s + after_s,
             refused_s=_floats(self._refused_s),
             refusal=refusal,
             replica=_ints(self.replica),
@@ -262,6 +278,17 @@ class Recorder:
             drafting=drafting,
             hand_overs=hand_overs,
         )
+
+    def _up_s(self) -> FloatArray:
+        """Returns how long every request is on its way to the server."""
+        network = self.workload.network
+        if network is None:
+            return np.zeros(len(self.workload))
+        return network.up_s(self.workload.input_tokens)
+
+    @property
+    def _down_s(self) -> float:
+        return 0.0 if self.workload.network is None else self.workload.network.down_s
 
     def hand_overs(
         self, logs: list[StepLog], num_blocks: int, links: Iterable[Link], frontend: Frontend

@@ -217,6 +217,12 @@ def cluster_spec(
     pool = deployment.prefill_pool
     if prefill is None or pool is None:
         return spec
+    if spec.tiers is not None:
+        raise UserError(
+            "KV tiers below GPU memory are not modelled beside a prefill pool",
+            where=f"kv_{spec.tiers.tiers[0].name}_gib",
+            hint="0, or prefill_replicas: 0",
+        )
     engine = decode.engine
     transfer = transfer_between(deployment, prefill.engine, engine)
     split = PrefillSpec(
@@ -342,14 +348,15 @@ def _tiers(
         "data_parallel_size": is_lockstep,
         "scheduling_policy": limits.scheduling_policy == "priority",
         "backend": limits.scheduler not in ("vllm", "sglang"),
+        "scheduler_recv_interval": limits.scheduler_recv_interval > 1,
     }
     for where, is_problem in problems.items():
         if is_problem:
             raise UserError(
                 f"KV tiers below GPU memory are not modelled with this `{where}`",
                 where=f"kv_{tiers.tiers[0].name}_gib",
-                hint="they need prefix caching, vllm or sglang, requests in order of arrival, no "
-                "speculation, and ranks that do not step together",
+                hint="they need prefix caching, vllm or sglang, requests in order of arrival and "
+                "received at each step, no speculation, and ranks that do not step together",
             )
     return tiers
 

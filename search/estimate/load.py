@@ -46,6 +46,9 @@ def summarize_load(workload: Workload) -> Load:
     n = len(workload)
     rate = (n - 1) / span_s if span_s > 0 else math.inf
     cap = workload.max_concurrency
+    if cap is None and workload.turns is not None:
+        # Sessions have one request in flight each.
+        cap = int(workload.turns.is_first.sum())
     in_flight = float(min(cap, n)) if cap else (float(n) if rate == math.inf else math.inf)
     hits = ideal_prefix_hits(workload) * workload.prefix_block_tokens / n
     new = 1.0 - min(hits / prompts.mean(), 0.99)

@@ -20,6 +20,7 @@ from dynosim.sim.bottleneck.frontend_use import intake_queue, late_share
 from dynosim.sim.bottleneck.held import Held, held, logged
 from dynosim.sim.bottleneck.intervals import Intervals, union
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster.scaling.states import State
 from dynosim.sim.engine import holds
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import Steps
@@ -32,9 +33,11 @@ KV_LOADS = "KV loads"
 ROUTER = "router queue"
 WAITS = (*holds.NAMES, KV_LOADS, "step in progress")
 """What requests wait for at an engine; the last is what any would, however wide all else is."""
-NAMES = (*PARTS, *holds.NAMES, API_SERVERS, KV_LOADS, ROUTER, IDLE)
+STARTING = "replica starting"
+OFF = "replica off"
+NAMES = (*PARTS, *holds.NAMES, API_SERVERS, KV_LOADS, STARTING, OFF, ROUTER, IDLE)
 """Whatever a run can be bound by, in words."""
-_API_SERVERS, _KV_LOADS, _ROUTER, _IDLE = range(len(NAMES) - 4, len(NAMES))
+_API_SERVERS, _KV_LOADS, _STARTING, _OFF, _ROUTER, _IDLE = range(len(NAMES) - 6, len(NAMES))
 
 
 class Parts(Protocol):
@@ -95,10 +98,13 @@ def attribute(
     outside = ((_API_SERVERS, intake_queue(result, frontend)), (_ROUTER, router))
     engines = []
     for number, log in enumerate(result.replicas):
-        found = held(result, number, limits)
-        causes = ((_KV_LOADS, _loads(result, number)), *outside)
+        # With two pools, requests enter elsewhere: only logs tell who was kept out here.
+        is_split = result.hand_overs is not None
+        found = logged(log.steps) if is_split else held(result, number, limits)
+        causes = (*_away(result, number), (_KV_LOADS, _loads(result, number)), *outside)
         engine = _engine(log, found, parts, causes, span_s(result))
-        engines.append((*engine, _waiting_s(result, number, found)))
+        waits = np.zeros(len(WAITS)) if is_split else _waiting_s(result, number, found)
+        engines.append((*engine, waits))
     return _joined(engines)
 
 
@@ -168,6 +174,24 @@ def _idle_s(gaps: Intervals, outside: tuple[tuple[int, Intervals], ...]) -> Floa
         left_s = left_s - seconds[cause]
     seconds[_IDLE] = left_s
     return seconds
+
+
+def _away(result: RunResult, engine: int) -> tuple[tuple[int, Intervals], ...]:
+    """Returns when the replica of an engine was not there: starting, or for any other reason."""
+    log = result.scaling
+    if log is None:
+        return ()
+    replica = engine // (len(result.replicas) // log.num_replicas)
+    rows = log.changes[log.changes[:, 1] == replica]
+    start_s = np.append(0.0, rows[:, 0])
+    end_s = np.append(rows[:, 0], log.end_s)
+    state = np.append(float(State.OFF), rows[:, 2])
+    is_starting = state == State.STARTING
+    is_off = ~is_starting & (state != State.READY) & (state != State.DRAINING)
+    return (
+        (_STARTING, union(start_s[is_starting], end_s[is_starting])),
+        (_OFF, union(start_s[is_off], end_s[is_off])),
+    )
 
 
 def _loads(result: RunResult, replica: int) -> Intervals:

@@ -21,9 +21,9 @@ def intake_work_s(result: RunResult, frontend: Frontend) -> FloatArray:
 
 
 def intake_queue(result: RunResult, frontend: Frontend) -> Intervals:
-    """Returns when at least one request had been sent and nobody had begun to take it in."""
+    """Returns when at least one request had come and nobody had begun to take it in."""
     done = result.completed
-    sent_s = result.sent_s[done]
+    sent_s = result.reached_s[done]
     work_s = intake_work_s(result, frontend)
     if not work_s.any():
         return union(sent_s, sent_s)

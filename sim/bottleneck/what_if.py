@@ -60,7 +60,7 @@ def what_if(simulation: Simulation, *, seed: int = 0, factor: float = FACTOR) ->
 
 def _capacity(spec: ClusterSpec, load: Workload, seed: int, metrics: Metrics) -> float:
     """Returns requests per second where none has to wait for others to arrive."""
-    if load.max_concurrency is not None:
+    if not load.is_open:
         return float(metrics["request_throughput"])
     at_once = replace(load, arrival_s=np.zeros(len(load)))
     return float(summarize(run_cluster(spec, at_once, seed))["request_throughput"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.kv_tiers import KvTiers
@@ -90,13 +92,14 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
     )
+    fitting = _as_they_come(workload, fitting)
     recorder = Recorder(workload)
-    if workload.max_concurrency is None:
+    if workload.is_open:
         recorder.send(fitting, spec.frontend, len(pool.engines), spec.frontend_s)
     prefill = None
     if spec.prefill is not None:
         prefill = _run_disaggregated(spec, spec.prefill, pool, requests, fitting, recorder, seed)
-    elif workload.max_concurrency is not None or pool.is_live:
+    elif not workload.is_open or pool.is_live:
         from dynosim.sim.cluster.together import Together
 
         Together(pool, requests, recorder, pool.live_frontend(spec, recorder)).run(fitting)
@@ -116,6 +119,14 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         pool.logs, spec.num_blocks, spec.frontend, limits.drafting, hand_overs=prefill
     )
     return result if pool.tiers is None else replace(result, tiers=pool.tiers.result())
+
+
+def _as_they_come(workload: Workload, fitting: IntArray) -> IntArray:
+    """Returns requests in the order in which they reach the server: long prompts take longer."""
+    if not workload.is_open or workload.network is None:
+        return fitting
+    reached_s = (workload.arrival_s + workload.network.up_s(workload.input_tokens))[fitting]
+    return fitting[np.argsort(reached_s, kind="stable")]
 
 
 def _run_elastic(
@@ -147,7 +158,8 @@ def _run_elastic(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
     )
     recorder = Recorder(workload)
-    if workload.max_concurrency is None:
+    fitting = _as_they_come(workload, fitting)
+    if workload.is_open:
         recorder.send(fitting, spec.frontend, scaling.initial * spec.ranks, spec.frontend_s)
     live = pool.live_frontend(spec, recorder)
     elastic = Elastic(pool, requests, recorder, live, scaling, seed, throttles)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 
 import numpy as np
 import simpy
@@ -18,6 +19,7 @@ from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
+from dynosim.sim.workload.turns import Waiting
 
 
 class Together:
@@ -38,17 +40,24 @@ class Together:
             )
             for replica in pool.replicas
         ]
-        self._slots = recorder.workload.max_concurrency or 0
+        workload = recorder.workload
+        self._is_open = workload.is_open
+        self._slots = workload.max_concurrency or math.inf
+        self._network = workload.network
+        self._turns: Waiting | None = None
         self._in_flight = 0
         self._next_arrival_s = -math.inf
         self._backlog: deque[int] = deque()
 
     def run(self, fitting: IntArray) -> None:
         """Runs the requests ``fitting`` to their ends."""
-        if self._slots:
-            self._env.process(self._capped_arrivals(fitting))
-        else:
+        turns = self._recorder.workload.turns
+        if turns is not None:
+            self._turns = Waiting(turns, fitting.tolist())
+        if self._is_open:
             self._env.process(self._open_arrivals(fitting))
+        else:
+            self._env.process(self._first_arrivals(fitting))
         self._env.run()
 
     def _horizon(self) -> float:
@@ -70,16 +79,17 @@ class Together:
             self._route(index)
         self._next_arrival_s = math.inf
 
-    def _capped_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
-        """Sends every request at its time, or when a slot of ``max_concurrency`` is free."""
+    def _first_arrivals(self, fitting: IntArray) -> Generator[simpy.Event, None, None]:
+        """Sends requests that wait for no other at their times, or when there is a slot."""
         now_s = 0.0
         send_s = self._recorder.workload.arrival_s[fitting]
         for index, sends_s in zip(fitting.data, send_s.data, strict=True):
+            if self._turns is not None and self._turns.waits(index):
+                continue
             if sends_s > now_s:
                 yield self._env.timeout(sends_s - self._env.now)
                 now_s = sends_s
-            self._backlog.append(index)
-            self._send_next(now_s)
+            self._queue_up(index, now_s)
 
     def _send_next(self, now_s: float) -> None:
         """Sends the oldest request that waits for a slot, if there is both."""
@@ -90,7 +100,10 @@ class Together:
         recorder = self._recorder
         recorder.sent_s[index] = now_s
         input_tokens = int(recorder.workload.input_tokens[index])
-        arrives_s = self._frontend.arrives_s(now_s, input_tokens)
+        reaches_s = now_s
+        if self._network is not None:
+            reaches_s += float(self._network.up_s(input_tokens))
+        arrives_s = self._frontend.arrives_s(reaches_s, input_tokens)
         recorder.arrived_s[index] = arrives_s
         self._at(arrives_s, now_s, lambda: self._route(index))
 
@@ -125,21 +138,37 @@ class Together:
         """Notes a request that was shed, and lets its client send the next one."""
         now_s = self._env.now
         self._recorder.shed(request, reason, now_s)
-        if self._slots:
-            self.call_at(now_s, lambda: self._free_slot(now_s))
+        if not self._is_open:
+            told_s = now_s + self._down_s
+            self.call_at(told_s, lambda: self._answered(request, told_s))
 
     # --- answers come -------------------------------------------------------------------------
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
         self._dispatcher.finished(seq)
-        if not self._slots:
+        if self._is_open:
             self._recorder.record(seq, time_s)
             return
-        written_s = self._frontend.written_s(seq.index, time_s)
+        index = seq.index
+        written_s = self._frontend.written_s(index, time_s)
         self._recorder.record(seq, written_s)
-        self._at(written_s, time_s, lambda: self._free_slot(written_s))
+        had_s = written_s + self._down_s
+        self._at(had_s, time_s, lambda: self._answered(index, had_s))
 
-    def _free_slot(self, now_s: float) -> None:
-        """Lets the client who has all of an answer send the next request."""
+    @property
+    def _down_s(self) -> float:
+        return 0.0 if self._network is None else self._network.down_s
+
+    def _answered(self, request: int, now_s: float) -> None:
+        """Lets the client who has all of an answer go on, and whoever waits for a slot."""
         self._in_flight -= 1
+        self._send_next(now_s)
+        for index, think_s in self._turns.answered(request) if self._turns is not None else ():
+            arrival_s = float(self._recorder.workload.arrival_s[index])
+            sends_s = max(now_s + think_s, arrival_s)
+            self._at(sends_s, now_s, partial(self._queue_up, index, sends_s))
+
+    def _queue_up(self, index: int, now_s: float) -> None:
+        """Sends a request as soon as there is a slot."""
+        self._backlog.append(index)
         self._send_next(now_s)

@@ -34,7 +34,7 @@ from dynosim.sim.timeline.preemptions import preemptions
 LIMIT = 500_000
 """Events that a browser shows without effort: about 80 MB of JSON."""
 
-STAGES = ("front-end", "router", "queue", "prefill", "decode")
+STAGES = ("network", "front-end", "router", "queue", "prefill", "decode")
 """What a request goes through; those that took no time are left out."""
 
 Make = Callable[[int], list[Event]]
@@ -61,7 +61,8 @@ class Timeline:
 def timeline(result: RunResult, found: Attribution | None, *, limit: int = LIMIT) -> Timeline:
     """Returns at most ``limit`` events besides tracks' names: those of what begins first."""
     sources = [_requests(result)]
-    for replica, log in enumerate(result.replicas):
+    logs = _logs(result)
+    for replica, (_, log) in enumerate(logs):
         sources += [_steps(replica, log), _preemptions(replica, log)]
     if found is not None:
         sources += _bound_by(found, len(result.replicas))
@@ -70,8 +71,17 @@ def timeline(result: RunResult, found: Attribution | None, *, limit: int = LIMIT
     kept, until_s, dropped = _earliest(sources, limit)
     events = [event for source, which in kept for i in which for event in source.make(i)]
     events.sort(key=lambda event: float(event["ts"]))
-    names = [e for i in range(len(result.replicas)) for e in process(i, f"replica {i}")]
+    names = [event for i, (name, _) in enumerate(logs) for event in process(i, name)]
     return Timeline(events=names + events, complete_until_s=until_s, dropped=dropped)
+
+
+def _logs(result: RunResult) -> list[tuple[str, ReplicaLog]]:
+    """Returns every engine's name and log; those that only compute prompts come last."""
+    logs = [(f"replica {number}", log) for number, log in enumerate(result.replicas)]
+    if result.hand_overs is not None:
+        prefill = enumerate(result.hand_overs.replicas)
+        logs += [(f"prefill replica {number}", log) for number, log in prefill]
+    return logs
 
 
 def write_timeline(path: Path, found: Timeline) -> None:
@@ -167,6 +177,7 @@ def _requests(result: RunResult) -> Source:
     done = np.flatnonzero(result.completed)
     columns = (
         result.sent_s,
+        result.reached_s,
         result.arrived_s,
         result.routed_s,
         result.scheduled_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dynosim.sim.workload.columns import Workload
+from dynosim.sim.workload.network import network_of
 from dynosim.sim.workload.spec import WorkloadSpec, check_spec
 from dynosim.sim.workload.synthetic import synthesize
 from dynosim.sim.workload.traces import read_trace
@@ -16,8 +17,9 @@ def build_workload(spec: WorkloadSpec) -> Workload:
     Raises ``UserError`` for contradictory options and for anything wrong in a file.
     """
     check_spec(spec)
+    network = network_of(spec)
     if spec.trace is None:
-        return replace(synthesize(spec), client=spec.client)
+        return replace(synthesize(spec), client=spec.client, network=network)
     load = read_trace(
         spec.trace,
         spec.trace_format,
@@ -27,4 +29,4 @@ def build_workload(spec: WorkloadSpec) -> Workload:
         seed=spec.seed,
         block_tokens=spec.trace_block_tokens,
     )
-    return replace(load, max_concurrency=spec.max_concurrency, client=spec.client)
+    return replace(load, max_concurrency=spec.max_concurrency, client=spec.client, network=network)

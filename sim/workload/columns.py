@@ -8,6 +8,8 @@ from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload import summary
 from dynosim.sim.workload.client import PATIENT, ClientPolicy
+from dynosim.sim.workload.network import Network
+from dynosim.sim.workload.turns import Turns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,7 +27,8 @@ class Workload:
     frees, whichever is later, in order, and its latencies count from then (as in
     ``vllm bench serve``). ``notes`` says what a reader dropped or changed. ``priority`` is used by
     the priority scheduling policy, lower first; None is 0 for all. ``session`` tells which requests
-    are turns of one conversation, where the trace says so.
+    are turns of one conversation, where the trace says so. ``turns`` says which ones wait for the
+    answers of others; ``network`` what lies between clients and server, None for nothing.
     """
 
     name: str
@@ -40,6 +43,13 @@ class Workload:
     priority: IntArray | None = None
     session: IntArray | None = None
     client: ClientPolicy = PATIENT
+    turns: Turns | None = None
+    network: Network | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are sent at their own times, whatever becomes of the others."""
+        return self.max_concurrency is None and self.turns is None
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -12,6 +12,7 @@ from dynosim.sim.random_streams import stream
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.prefix_chains import cut_rows, is_chained, offsets_of, rechain, take_rows
 from dynosim.sim.workload.trace_rows import NS_PER_S, TraceRows
+from dynosim.sim.workload.turns import Turns
 
 # A grid is recognised where this share of gaps lies within this part of a step of a multiple of
 # the gap at this quantile. A Poisson stream meets the tolerance with 2 % of its gaps.
@@ -46,8 +47,18 @@ def replay(
         prefix_offsets=offsets,
         prefix_block_tokens=rows.block_tokens,
         session=None if rows.session is None else rows.session[kept],
+        turns=_turns(rows, kept),
         notes=rows.notes + notes,
     ).check()
+
+
+def _turns(rows: TraceRows, kept: IntArray) -> Turns | None:
+    """Returns which of the kept rows wait for which; a turn arrives with the one before it."""
+    if rows.previous is None or rows.think_s is None:
+        return None
+    place = np.full(len(rows.arrival_ns) + 1, -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    return Turns.chained(place[rows.previous[kept]], rows.think_s[kept])
 
 
 def _seconds(arrival_ns: IntArray, jitter_s: FloatArray | None) -> FloatArray:

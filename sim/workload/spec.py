@@ -14,6 +14,7 @@ from dynosim.hardware_models.engine_args import Positive
 from dynosim.hardware_models.errors import InputErrors, UserError
 from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.lengths import RangeConvention
+from dynosim.sim.workload.network import NetworkOptions
 
 ALIASES = {
     "isl": "random_input_len",
@@ -25,7 +26,7 @@ ALIASES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkloadSpec(ClientPolicy):
+class WorkloadSpec(NetworkOptions, ClientPolicy):
     """What arrives: a trace, or synthetic requests; ``None`` means not given.
 
     A trace is told by ``trace``; without it requests are synthetic, by default 1,000 of 1,024
@@ -78,6 +79,10 @@ class WorkloadSpec(ClientPolicy):
     """Shape of the gamma arrivals: 1 Poisson, less is burstier, inf is constant."""
     max_concurrency: Positive | None = None
     """At most this many requests in flight."""
+    num_turns: Positive = 1
+    """Requests of a session: each comes when the one before it was answered, on top of it."""
+    think_time_s: Annotated[float, Ge(0)] = 0.0
+    """Seconds between an answer and the session's next request."""
     num_prompts: Positive | None = None
     """Number of requests; by default 1000, or all of a trace."""
     seed: Annotated[int, Ge(0)] = 0
@@ -104,6 +109,7 @@ PACING = ("request_rate", "burstiness")
 # (options, options that exclude them, what to do instead)
 EXCLUDE: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("trace",), (*LENGTHS, "lengths_from"), "to draw lengths from a file use lengths_from alone"),
+    (("trace",), ("num_turns", "think_time_s"), "a trace brings its own turns"),
     (("trace",), PACING, "to change a trace's rate use rate_scale"),
     (("trace",), ("random_prefix_len", *PREFIX_ONLY), "a trace brings its own prefixes"),
     (("lengths_from",), LENGTHS, "lengths_from already gives the lengths"),
@@ -115,7 +121,9 @@ NEED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("trace_format", "trace_block_tokens", "rate_scale", "jitter_ticks", "limit"), "trace"),
     (("random_range_convention",), "random_range_ratio"),
     (("burstiness",), "request_rate"),
-    (PREFIX_ONLY, "random_prefix_len"),
+    (("num_prefixes", "prefix_zipf"), "random_prefix_len"),
+    (("think_time_s",), "num_turns"),
+    (("network_tls",), "network_connection"),
     (("client_backoff_s", "client_backoff_max_s", "client_jitter"), "client_retries"),
 )
 

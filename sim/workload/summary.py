@@ -48,7 +48,9 @@ def _value_problems(load: Workload) -> list[str]:
         "output_tokens must be >= 1": bool(load.output_tokens.min() >= 1),
         "max_concurrency must be >= 1": load.max_concurrency is None or load.max_concurrency >= 1,
     }
-    return [rule for rule, holds in rules.items() if not holds]
+    broken = [rule for rule, holds in rules.items() if not holds]
+    problem = load.turns.problem() if load.turns is not None else None
+    return [*broken, problem] if problem else broken
 
 
 def _prefix_problems(load: Workload) -> list[str]:

@@ -15,6 +15,7 @@ from dynosim.sim.workload.lengths import (
     lognormal_lengths,
     uniform_lengths,
 )
+from dynosim.sim.workload.sessions import as_sessions
 from dynosim.sim.workload.shared_prefixes import shared_prefixes, zipf_popularity
 from dynosim.sim.workload.spec import WorkloadSpec
 
@@ -39,9 +40,10 @@ def synthesize(spec: WorkloadSpec) -> Workload:
         zipf_popularity(spec.num_prefixes, spec.prefix_zipf),
         stream(spec.seed, "prefix group"),
     )
-    return Workload(
+    paced = _arrivals(spec, n)
+    load = Workload(
         name=_name(spec),
-        arrival_s=_arrivals(spec, n),
+        arrival_s=paced,
         input_tokens=tokens_in + spec.random_prefix_len,
         output_tokens=tokens_out,
         prefix_ids=ids,
@@ -49,6 +51,9 @@ def synthesize(spec: WorkloadSpec) -> Workload:
         prefix_block_tokens=spec.prefix_block_tokens if len(ids) else 0,
         max_concurrency=spec.max_concurrency,
     ).check()
+    if spec.num_turns == 1:
+        return load
+    return as_sessions(load, spec.num_turns, spec.think_time_s, spec.prefix_block_tokens, paced)
 
 
 def _arrivals(spec: WorkloadSpec, n: int) -> FloatArray:
@@ -84,5 +89,7 @@ def _name(spec: WorkloadSpec) -> str:
     else:
         lengths = f"{spec.random_input_len or INPUT_LEN}/{spec.random_output_len or OUTPUT_LEN}"
     pace = f" at {spec.request_rate:g} req/s" if spec.request_rate else ""
+    if spec.num_turns > 1:
+        pace += f", sessions of {spec.num_turns} turns"
     cap = f", at most {spec.max_concurrency} in flight" if spec.max_concurrency else ""
     return f"synthetic {lengths}{pace}{cap}"

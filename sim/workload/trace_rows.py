@@ -27,7 +27,9 @@ class TraceRows:
     """Rows in file order. ``arrival_ns`` is nanoseconds from any origin; ``hash_ids`` and
     ``hash_offsets`` are ragged rows of full and last partial blocks of ``block_tokens`` tokens,
     absent (``block_tokens`` 0) where the format has none. ``session`` numbers the conversations
-    that rows are turns of, None where the format does not say."""
+    that rows are turns of, None where the format does not say. ``previous`` are the rows
+    whose answers rows wait for, -1 for none, and ``think_s`` how long after these they come; None
+    where nobody waits."""
 
     arrival_ns: IntArray
     input_tokens: IntArray
@@ -36,6 +38,8 @@ class TraceRows:
     hash_offsets: IntArray = field(default_factory=_no_ids)
     block_tokens: int = 0
     session: IntArray | None = None
+    previous: IntArray | None = None
+    think_s: FloatArray | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -18,14 +18,18 @@ from dynosim.terminal import table
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = (
     ("TTFT", "ttft"),
+    ("  network", "network"),
+    ("  at server", "server_ttft"),
     ("  frontend", "frontend"),
     ("  router", "router"),
     ("  queue", "queue"),
+    ("  KV load", "kv_load"),
     ("  prefill", "prefill"),
     ("  transfer", "transfer"),
     ("TPOT", "tpot"),
     ("ITL", "itl"),
     ("E2EL", "e2el"),
+    ("  at server", "server_e2el"),
 )
 
 
@@ -112,6 +116,9 @@ def _gpus(simulation: Simulation) -> str:
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
     """Returns how requests arrive, open or closed loop, in words."""
     workload = simulation.result.workload
+    if workload.turns is not None:
+        cap = f", at most {workload.max_concurrency:,}" if workload.max_concurrency else ""
+        return f"{int(workload.turns.is_first.sum()):,} sessions, a turn after the other{cap}"
     if workload.max_concurrency is not None:
         return f"closed loop, at most {workload.max_concurrency:,} in flight"
     if spec.trace is not None:

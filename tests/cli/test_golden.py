@@ -18,6 +18,9 @@ UPDATE = "DYNOSIM_UPDATE_GOLDEN"
 ENGINE = "--backend vllm --backend-version 0.19.0"
 
 COMMANDS = {
+    "simulate_what_if": "simulate EXAMPLES/bottleneck/long_answers.yaml --what-if",
+    "simulate_kv_tiers": "simulate EXAMPLES/kv_tiers/host_memory.yaml",
+    "simulate_sessions": "simulate EXAMPLES/clients/chat_sessions.yaml",
     "validate": "validate --data MEASURED --jobs 1",
     "list_gpus": "list gpus",
     "list_models_qwen3_32b": "list models qwen3-32b",

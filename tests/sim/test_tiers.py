@@ -284,7 +284,13 @@ def test_a_deployment_has_tiers_by_its_fields() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"backend": "trtllm"}, {"scheduling_policy": "priority"}, {"enable_prefix_caching": False}],
+    [
+        {"backend": "trtllm"},
+        {"scheduling_policy": "priority"},
+        {"enable_prefix_caching": False},
+        {"prefill_replicas": 1},
+        {"backend": "sglang", "scheduler_recv_interval": 4},
+    ],
 )
 def test_what_is_not_modelled_together_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="kv_host_gib"):

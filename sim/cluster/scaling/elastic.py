@@ -118,7 +118,7 @@ class Elastic(Together):
         )
 
     def _horizon(self) -> float:
-        if self._slots or self._is_live:
+        if not self._is_open or self._is_live:
             return -math.inf
         return min(self._next_arrival_s, self._agenda.next_s)
 

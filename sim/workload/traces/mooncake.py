@@ -3,7 +3,8 @@
 ``hash_ids`` has one id for each block of B prompt tokens, the last partial block included:
 (n - 1)·B < input_length <= n·B, with B = 512 in the published traces (FAST'25). Writers that
 list full blocks only (n = floor(input_length / B) in every row) are read too. ``session_id``, if
-there, is one text or number a conversation; each turn comes at its own ``timestamp``.
+there, is one text or number a conversation; each turn comes at its own ``timestamp``, or ``delay``
+ms after the answer to the turn before it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload.prefix_chains import offsets_of
 from dynosim.sim.workload.trace_file import TraceFile
-from dynosim.sim.workload.trace_rows import TraceRows, arrival_column, token_column
+from dynosim.sim.workload.trace_rows import MAX_S, TraceRows, arrival_column, token_column
 
 EXPECTS = 'JSON lines with "timestamp" (ms), "input_length", "output_length", "hash_ids"'
 BLOCK_TOKENS = 512
@@ -27,7 +28,6 @@ LINE_END = "\n"
 STAMPS = ("timestamp", "timestamp_ms")
 # Rows of sibling formats: their lengths, ids or units mean something else, so they are refused.
 FOREIGN = {
-    "delay": "multi-turn session rows",
     "chat_id": "Qwen-Bailian rows (seconds, 16-token blocks)",
     "arrival_time_ns": "LLMServingSim rows (nanoseconds)",
     "requests": "AIBrix rows (several requests a tick)",
@@ -43,17 +43,24 @@ def sniff(head: str) -> bool:
 
 def read(file: TraceFile, *, block_tokens: int | None = None) -> TraceRows:
     """Returns the rows with their block ids; ``block_tokens`` is B, by default 512."""
+    return read_rows(file, block_tokens, is_whole=True)
+
+
+def read_rows(file: TraceFile, block_tokens: int | None, *, is_whole: bool) -> TraceRows:
+    """Returns the rows; where each has all of its prompt (``is_whole``), its ids are checked."""
     rows = _parse(file)
     _refuse_foreign(rows, file)
     stamp = STAMPS[1] if STAMPS[1] in rows[0] else STAMPS[0]
-    arrival_ns = arrival_column(_column(rows, stamp, file), stamp, file.where, unit_s=1e-3)
+    session = _sessions(rows, file)
+    previous, think_s = _delays(rows, session, file)
+    arrival_ns = _arrivals(rows, stamp, previous, file)
     tokens = _column(rows, "input_length", file)
     input_tokens = token_column(tokens, "input_length", file.where)
     tokens = _column(rows, "output_length", file)
     output_tokens = token_column(tokens, "output_length", file.where)
     ids, counts = _hash_ids(rows, file)
     block = (block_tokens or BLOCK_TOKENS) if counts is not None else 0
-    if counts is not None:
+    if counts is not None and is_whole:
         _check_block_rule(input_tokens, counts, block, file)
     return TraceRows(
         arrival_ns=arrival_ns,
@@ -62,8 +69,44 @@ def read(file: TraceFile, *, block_tokens: int | None = None) -> TraceRows:
         hash_ids=ids,
         hash_offsets=offsets_of(np.zeros(len(rows), np.int64) if counts is None else counts),
         block_tokens=block,
-        session=_sessions(rows, file),
+        session=session,
+        previous=previous if (previous >= 0).any() else None,
+        think_s=think_s if (previous >= 0).any() else None,
     )
+
+
+def _delays(
+    rows: list[Row], session: IntArray | None, file: TraceFile
+) -> tuple[IntArray, FloatArray]:
+    """Returns the row whose answer each row waits for, -1 for none, and seconds from then on."""
+    previous = np.full(len(rows), -1, dtype=np.int64)
+    think_s = np.zeros(len(rows))
+    last: dict[int, int] = {}
+    for index, row in enumerate(rows):
+        number = index if session is None else int(session[index])
+        if "delay" in row:
+            if number not in last:
+                message = "the row has `delay`, but its session has no earlier row"
+                hint = "allowed: `timestamp` in the first turn of a `session_id`, then `delay`"
+                raise UserError(message, where=file.where(index), hint=hint)
+            delay_ms = row["delay"]
+            if type(delay_ms) not in (int, float) or not 0 <= delay_ms < MAX_S * 1e3:
+                message = f"`delay` is {json.dumps(delay_ms)[:60]}"
+                hint = "allowed: a finite number of milliseconds >= 0"
+                raise UserError(message, where=file.where(index), hint=hint)
+            previous[index], think_s[index] = last[number], delay_ms * 1e-3
+        last[number] = index
+    return previous, think_s
+
+
+def _arrivals(rows: list[Row], stamp: str, previous: IntArray, file: TraceFile) -> IntArray:
+    """Returns arrivals in ns; a row that waits for another has that one's."""
+    firsts = np.flatnonzero(previous < 0)
+    stamps = np.zeros(len(rows))
+    stamps[firsts] = _column([rows[i] for i in firsts.tolist()], stamp, file, firsts)
+    for index in np.flatnonzero(previous >= 0).tolist():
+        stamps[index] = stamps[previous[index]]
+    return arrival_column(stamps, stamp, file.where, unit_s=1e-3)
 
 
 def _sessions(rows: list[Row], file: TraceFile) -> IntArray | None:
@@ -118,11 +161,15 @@ def _refuse_foreign(rows: list[Row], file: TraceFile) -> None:
         raise UserError(message, where=file.where(index), hint=f"allowed: {EXPECTS}")
 
 
-def _column(rows: list[Row], key: str, file: TraceFile) -> FloatArray:
+def _column(
+    rows: list[Row], key: str, file: TraceFile, numbers: IntArray | None = None
+) -> FloatArray:
+    """Returns the numbers under a key; rows are those of these numbers, or all of the file."""
     values = [row.get(key) for row in rows]
     if not set(map(type, values)) <= {int, float}:
         index = next(i for i, v in enumerate(values) if type(v) not in (int, float))
-        raise _no_number(rows[index], key, file.where(index))
+        line = index if numbers is None else int(numbers[index])
+        raise _no_number(rows[index], key, file.where(line))
     try:
         return np.array(values, dtype=np.float64)
     except OverflowError:

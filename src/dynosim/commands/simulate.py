@@ -241,7 +241,7 @@ def _warnings(simulation: Simulation) -> list[str]:
     result = simulation.result
     done = np.flatnonzero(result.completed)
     diverges = instability(result.sent_s[done], result.scheduled_s[done], result.finish_s[done])
-    if result.workload.max_concurrency is None and diverges > 0:
+    if result.workload.is_open and diverges > 0:
         warnings.append(
             "requests arrive faster than they are served: the queue grows for as long as the "
             "load lasts, and latencies say more about the length of the run than about the "
