@@ -63,6 +63,7 @@ TAIL = """
 - With `min_replicas: 0` requests wait at the router for a first replica (`requests_held`).
 - With `autoscaler_slo_ttft_ms` a run says when no number of replicas can keep the SLO, because a
   prompt alone on a replica takes longer.
+- Prefill and decode pools do not scale or fail yet: with `prefill_replicas` that is refused.
 - A crash, a lost GPU or a router's restart breaks connections at once; engines notice at the end of
   the step in progress. What a client does then is the workload's `client_*` options: without
   `client_retries` the request is lost (`rejected_failed`, `rejected_timed_out`). Time lost in

@@ -1,52 +1,41 @@
-"""Why a load was too much: which limit broke, and what its time was spent on."""
+"""Why a load was too much: which limit broke, and what the deployment was bound by."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from dynosim.planning.observation import Observation
-from dynosim.planning.room import room_of
 from dynosim.search.slo import Slo
+from dynosim.sim.bottleneck.report import bottleneck as bound_by
 
-FULL = 0.97
-"""Share of the KV pool, or of the engine's sequences, from which on it counts as full."""
+MOST_NAMED = 2
+LEAST_SHARE = 0.05
+"""What took less of the engines' time is not worth a name."""
 
 
 def bottleneck(observation: Observation, slos: Sequence[Slo]) -> str:
-    """Returns in words what an observation that breaks a limit broke, and by what."""
+    """Returns in words which limit an observation breaks, and by what it was bound meanwhile."""
     if observation.refused:
         return f"{observation.refused:,} requests are longer than the engine takes"
     if not observation.is_stable:
-        return f"requests arrive faster than they are served: short of {_resource(observation)}"
+        return f"requests arrive faster than they are served; {_bound(observation)}"
     worst = max(slos, key=lambda slo: slo.violation(observation.latencies_ms))
     found = observation.latencies_ms[worst.metric]
-    return f"{worst}, found {found:,.4g} ms: {_cause(observation, worst.kind)}"
+    spent = f", most of it {_spent_on(observation)}" if worst.kind == "ttft" else ""
+    return f"{worst}, found {found:,.4g} ms{spent}; {_bound(observation)}"
 
 
-def _cause(observation: Observation, kind: str) -> str:
-    if kind in ("tpot", "itl"):
-        prefills = (
-            observation.latencies_ms["p50_itl_ms"] * 1.5 < observation.latencies_ms["mean_tpot_ms"]
-        )
-        return "steps lengthened by prefill" if prefills else "steps of large decode batches"
-    if kind == "e2el":
-        waits = sum(observation.shares.values())
-        decode = observation.latencies_ms["mean_e2el_ms"] - waits
-        if decode > waits:
-            return "decoding"
+def _spent_on(observation: Observation) -> str:
+    """Returns what the mean time to first token was spent on."""
     longest = max(observation.shares, key=lambda name: observation.shares[name])
-    if longest == "frontend":
-        return "API servers"
-    if longest == "prefill":
-        return "prefill in steps shared with others"
-    return f"waiting for {_resource(observation)}"
+    return {"frontend": "front-end", "queue": "queue", "prefill": "prefill"}[longest]
 
 
-def _resource(observation: Observation) -> str:
-    """Returns what those who waited for a place in the batch waited for."""
-    metrics, room = observation.metrics, room_of(observation.simulation)
-    if metrics["preemptions"] or metrics["kv_usage_peak"] >= FULL:
-        return "KV-cache blocks"
-    if observation.in_flight >= FULL * room.max_num_seqs:
-        return f"the {room.max_num_seqs:,} sequences of max_num_seqs"
-    return "room in the steps, which others' prompts take"
+def _bound(observation: Observation) -> str:
+    """Returns the largest shares of the engines' time by what bound them."""
+    found = bound_by(observation.simulation)
+    if found is None:
+        return "no request was served"
+    shares = sorted(found.bound_by.items(), key=lambda item: -item[1])
+    named = [f"{name} {share:.0%}" for name, share in shares[:MOST_NAMED] if share >= LEAST_SHARE]
+    return f"bound by {', '.join(named)}"

@@ -188,10 +188,22 @@ def _band(
     return interval.low / metrics[name], interval.high / metrics[name]
 
 
+def _is_in_step(seen: Observation) -> bool:
+    load = seen.simulation.result.workload
+    lengths = (load.input_tokens, load.output_tokens)
+    is_uniform = all(int(tokens.min()) == int(tokens.max()) for tokens in lengths)
+    return is_uniform and load.max_concurrency is not None
+
+
 def _notes(
     sweep: Sequence[Observation], slos: Sequence[Slo], found: Boundary, per_seed: Sequence[float]
 ) -> list[str]:
     notes = []
+    if _is_in_step(sweep[0]):
+        notes.append(
+            "all requests have one length: those that start together end together, and TTFT is "
+            "that of a whole wave; --random-range-ratio spreads them"
+        )
     above = [o for o in sweep if o.load.size > found.fails and o.excess(slos) <= 0]
     if above:
         notes.append(f"larger loads keep the limits again, such as {above[0].load.shown}")

@@ -1,4 +1,7 @@
-"""A fleet of one kind of replica: how many a demand needs, what they cost and draw."""
+"""A fleet of one kind of unit: how many a demand needs, what they cost and draw.
+
+A unit is what is multiplied: one replica, or with two pools so many of each.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dynosim.hardware_models.gpus import Gpu
-from dynosim.hardware_models.power import mean_watts
 from dynosim.planning.demand import Demand
 from dynosim.planning.prices import HOURS_A_MONTH, Prices
+
+Unit = tuple[tuple[Gpu, int], ...]
+"""GPUs and how many of each, a pool each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reserve:
-    """``headroom`` is a share of the demand that stays free; ``spare`` replicas may be down."""
+    """``headroom`` is a share of the demand that stays free; ``spare`` units may be down."""
 
     headroom: float = 0.2
     spare: int = 1
@@ -22,16 +27,16 @@ class Reserve:
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """``replicas`` of ``gpus_per_replica`` GPUs; rates in requests/s, money in dollars.
+    """``units`` of them, ``gpus`` in all; rates in requests/s, money in dollars.
 
-    ``replicas_of_hours`` follow the demand hour by hour, the spare ones included. Costs are None
+    ``units_of_hours`` follow the demand hour by hour, the spare ones included. Costs are None
     where there is no price. ``break_even_months`` is when buying has cost no more than renting:
     infinite where owning costs more a month than renting.
     """
 
-    replicas: int
+    units: int
     gpus: int
-    replicas_of_hours: tuple[int, ...]
+    units_of_hours: tuple[int, ...]
     rent_usd_month: float | None
     rent_usd_month_scaled: float | None
     usd_per_million_output_tokens: float | None
@@ -41,8 +46,8 @@ class Fleet:
     break_even_months: float | None
 
 
-def replicas_for(rate: float, capacity: float, reserve: Reserve) -> int:
-    """Returns how many replicas serve ``rate``, each up to ``capacity``, with the reserve."""
+def units_for(rate: float, capacity: float, reserve: Reserve) -> int:
+    """Returns how many units serve ``rate``, each up to ``capacity``, with the reserve."""
     return max(1, math.ceil(rate * (1.0 + reserve.headroom) / capacity - 1e-9)) + reserve.spare
 
 
@@ -51,32 +56,32 @@ def size_fleet(
     capacity: float,
     reserve: Reserve,
     *,
-    gpu: Gpu,
-    gpus_per_replica: int,
+    unit: Unit,
     output_tokens: float,
-    busy_share_at: Callable[[float], float],
+    watts_at: Callable[[float], float],
     prices: Prices,
 ) -> Fleet:
     """Returns the fleet for a demand.
 
-    ``capacity`` is a replica's (requests/s); ``busy_share_at`` says which share of the time its
-    engine computes at a rate. ``output_tokens`` is the mean answer.
+    ``capacity`` is a unit's (requests/s); ``watts_at`` says what its boards draw at a rate.
+    ``output_tokens`` is the mean answer.
     """
-    replicas = replicas_for(demand.peak, capacity, reserve)
-    hours = tuple(replicas_for(rate, capacity, reserve) for rate in demand.requests_s)
-    gpus = replicas * gpus_per_replica
-    rent = prices.rent(gpu).usd
-    month = None if rent is None else rent * gpus * HOURS_A_MONTH
-    watts = float(mean_watts(gpu, float(gpus), busy_share_at(demand.mean / replicas)))
+    units = units_for(demand.peak, capacity, reserve)
+    hours = tuple(units_for(rate, capacity, reserve) for rate in demand.requests_s)
+    gpus = units * sum(count for _, count in unit)
+    rent = _total(unit, lambda gpu: prices.rent(gpu).usd)
+    month = None if rent is None else rent * units * HOURS_A_MONTH
+    watts = units * watts_at(demand.mean / units)
     power = _electricity(watts, prices)
-    purchase = _purchase(gpu, gpus, prices)
+    boards = _total(unit, lambda gpu: prices.purchase(gpu).usd)
+    purchase = None if boards is None else units * boards + gpus * prices.server_usd_gpu
     tokens_month = demand.mean * output_tokens * HOURS_A_MONTH * 3600
     return Fleet(
-        replicas=replicas,
+        units=units,
         gpus=gpus,
-        replicas_of_hours=hours,
+        units_of_hours=hours,
         rent_usd_month=month,
-        rent_usd_month_scaled=None if month is None else month * sum(hours) / len(hours) / replicas,
+        rent_usd_month_scaled=None if month is None else month * sum(hours) / len(hours) / units,
         usd_per_million_output_tokens=None if month is None else month / tokens_month * 1e6,
         mean_watts=watts,
         electricity_usd_month=power,
@@ -91,9 +96,11 @@ def _electricity(watts: float, prices: Prices) -> float | None:
     return watts / 1e3 * prices.pue * HOURS_A_MONTH * prices.electricity_usd_kwh
 
 
-def _purchase(gpu: Gpu, gpus: int, prices: Prices) -> float | None:
-    price = prices.purchase(gpu).usd
-    return None if price is None else gpus * (price + prices.server_usd_gpu)
+def _total(unit: Unit, figure: Callable[[Gpu], float | None]) -> float | None:
+    """Returns a figure of all GPUs of a unit together; None where one of them has none."""
+    found = [(figure(gpu), count) for gpu, count in unit]
+    known = [value * count for value, count in found if value is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _break_even(

@@ -12,14 +12,16 @@ from dynosim.planning.bottleneck import bottleneck
 from dynosim.planning.boundary import find_boundary
 from dynosim.planning.capacity import RATE_CAP, expected_range
 from dynosim.planning.demand import Demand
-from dynosim.planning.fleet import Fleet, Reserve, replicas_for, size_fleet
+from dynosim.planning.fleet import Fleet, Reserve, Unit, size_fleet, units_for
 from dynosim.planning.load import Load, check_fixed, workload_at
 from dynosim.planning.observation import Observation, observe
 from dynosim.planning.prices import Prices
+from dynosim.search.evaluator import energy
 from dynosim.search.feasibility import screen_for
 from dynosim.search.slo import Slo
 from dynosim.search.space import SearchSpace
 from dynosim.sim.deployment import Deployment
+from dynosim.sim.simulate import Simulation
 
 SWING = 0.2
 """Share by which the demand is moved to show what the answer depends on."""
@@ -27,13 +29,16 @@ SWING = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One kind of replica, and the fleet of it; ``fleet`` is None where ``reason`` says why not.
+    """One kind of unit, and the fleet of it; ``fleet`` is None where ``reason`` says why not.
 
-    ``capacity`` is what one replica serves within the limits (requests/s), ``at_peak`` what happens
-    at the peak with every replica up, ``use_of_limit`` the largest share of a limit that is used
-    then. ``replicas_less`` and ``replicas_more`` are for SWING less and more demand,
-    ``replicas_expected`` for a capacity at the fast and the slow end of the model's error.
+    ``unit`` is one of them, ``deployment`` all of them. ``capacity`` is what a unit serves within
+    the limits (requests/s), ``at_peak`` what happens to it at the peak with every unit up,
+    ``use_of_limit`` the largest share of a limit that is used then. ``units_less`` and
+    ``units_more`` are for SWING less and more demand, ``units_expected`` for a capacity at the fast
+    and the slow end of the model's error.
     """
+
+    unit: Deployment
 
     deployment: Deployment
     capacity: float = 0.0
@@ -42,9 +47,9 @@ class Option:
     at_peak: Observation | None = None
     use_of_limit: float = float("nan")
     narrowest: str = ""
-    replicas_less: int = 0
-    replicas_more: int = 0
-    replicas_expected: tuple[int, int] | None = None
+    units_less: int = 0
+    units_more: int = 0
+    units_expected: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +84,9 @@ def plan_fleets(
 ) -> FleetPlan:
     """Returns every candidate of ``space`` as a fleet that serves ``demand``.
 
-    ``replicas`` of the space are what is asked for, and must not be given; ``max_gpus`` bounds the
-    fleet. UserError where the space has no limits, fixes its load, or has more candidates than
+    A candidate is the unit that is multiplied: one replica, or with ``prefill_replicas`` two pools
+    as they are written. ``max_gpus`` bounds the fleet. UserError where the space has no limits,
+    fixes its load or its number of replicas, scales itself, or has more candidates than
     ``n_trials``.
     """
     _check(space)
@@ -104,9 +110,13 @@ def _check(space: SearchSpace) -> None:
     if not space.slos:
         hint = "allowed: such as {ttft: {p95: 500}, tpot: {p95: 50}}, in ms"
         raise UserError("no limit on any latency is given", where="slos", hint=hint)
-    replicas = [d for d in space.dimensions if d.name == "replicas" and d.values != (1,)]
-    if replicas:
+    given = {d.name: d.values for d in space.dimensions}
+    has_one_pool = any(count == 0 for count in given.get("prefill_replicas", (0,)))
+    if has_one_pool and given.get("replicas", (1,)) != (1,):
         raise UserError("is what a plan finds", where="replicas", hint="leave it out")
+    if given.get("autoscaler", (None,)) != (None,):
+        hint = "leave it out: a curve's costs are also given hour by hour"
+        raise UserError("a plan is of a fixed fleet", where="autoscaler", hint=hint)
     if space.size > space.n_trials:
         raise UserError(
             f"{space.size:,} candidates, each of which takes a search of its own",
@@ -129,43 +139,67 @@ def _option(
 
     refusal = screen_for(workload_at(space.workload, rate_of(1.0), seed))(deployment)
     if refusal is not None:
-        return Option(deployment=deployment, reason=f"{refusal.reason}: {refusal.detail}")
+        return Option(
+            unit=deployment, deployment=deployment, reason=f"{refusal.reason}: {refusal.detail}"
+        )
     found = find_boundary(keeps, "rate", start=1.0, cap=RATE_CAP)
     if not found.holds:
         why = bottleneck(look(rate_of(found.fails), seed), slos)
-        return Option(deployment=deployment, reason=f"a limit is missed at any load: {why}")
+        return Option(
+            unit=deployment, deployment=deployment, reason=f"a limit is missed at any load: {why}"
+        )
     at = look(rate_of(found.holds), seed)
-    engine = at.simulation.engine
     fleet = size_fleet(
         demand,
         found.holds,
         reserve,
-        gpu=engine.gpu,
-        gpus_per_replica=deployment.gpus_per_replica,
+        unit=_unit(at.simulation),
         output_tokens=float(at.simulation.result.workload.output_tokens.mean()),
-        busy_share_at=lambda rate: look(rate_of(rate), seed).metrics["busy_share"],
+        watts_at=lambda rate: _watts(look(rate_of(rate), seed)),
         prices=prices,
     )
     if space.max_gpus is not None and fleet.gpus > space.max_gpus:
         reason = f"more GPUs than max_gpus: {fleet.gpus} needed, {space.max_gpus} allowed"
-        return Option(deployment=deployment, capacity=found.holds, reason=reason)
-    at_peak = look(rate_of(demand.peak / fleet.replicas), seed)
+        return Option(unit=deployment, deployment=deployment, capacity=found.holds, reason=reason)
+    at_peak = look(rate_of(demand.peak / fleet.units), seed)
     expected = expected_range(look, slos, "rate", seed, at, RATE_CAP)
     return Option(
-        deployment=replace(deployment, replicas=fleet.replicas),
+        unit=deployment,
+        deployment=_times(deployment, fleet.units),
         capacity=found.holds,
         fleet=fleet,
         at_peak=at_peak,
         use_of_limit=1.0 + at_peak.excess(slos),
         narrowest=bottleneck(look(rate_of(found.fails), seed), slos),
-        replicas_less=replicas_for(demand.peak * (1 - SWING), found.holds, reserve),
-        replicas_more=replicas_for(demand.peak * (1 + SWING), found.holds, reserve),
-        replicas_expected=_expected(expected, demand, reserve),
+        units_less=units_for(demand.peak * (1 - SWING), found.holds, reserve),
+        units_more=units_for(demand.peak * (1 + SWING), found.holds, reserve),
+        units_expected=_expected(expected, demand, reserve),
     )
 
 
+def _times(unit: Deployment, count: int) -> Deployment:
+    """Returns so many units as one deployment."""
+    return replace(
+        unit, replicas=count * unit.replicas, prefill_replicas=count * unit.prefill_replicas
+    )
+
+
+def _unit(simulation: Simulation) -> Unit:
+    """Returns the GPUs of a unit, a pool each."""
+    prefill, deployment = simulation.prefill, simulation.deployment
+    decode = (simulation.engine.gpu, deployment.num_gpus - deployment.num_prefill_gpus)
+    if prefill is None:
+        return (decode,)
+    return decode, (prefill.engine.gpu, deployment.num_prefill_gpus)
+
+
+def _watts(seen: Observation) -> float:
+    """Returns the mean draw of a unit's boards."""
+    return float(energy(seen.simulation, seen.metrics)["mean_watts"])
+
+
 def rate_of(requests_s: float) -> Load:
-    """Returns the load of one replica."""
+    """Returns the load of one unit."""
     return Load(kind="rate", size=requests_s)
 
 
@@ -175,7 +209,7 @@ def _expected(
     if capacities is None or not capacities[0]:
         return None
     slow, fast = capacities
-    return replicas_for(demand.peak, fast, reserve), replicas_for(demand.peak, slow, reserve)
+    return units_for(demand.peak, fast, reserve), units_for(demand.peak, slow, reserve)
 
 
 def _rent(option: Option) -> float:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
+from dynosim.hardware_models.kv_tiers import KvTierOptions
+from dynosim.hardware_models.startup.options import StartupOptions
+from dynosim.sim.cluster.router_options import RouterOptions
+from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.deployment import Deployment
+
+
+def _own(options: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(options))
+
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "infrastructure": (
@@ -16,7 +25,19 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "data_parallel_size",
         "enable_expert_parallel",
         "all2all_backend",
+        "tensor_parallel_across_nodes",
         "replicas",
+        "prefill_replicas",
+        "prefill_gpu",
+        "prefill_tensor_parallel_size",
+        "prefill_pipeline_parallel_size",
+        "prefill_data_parallel_size",
+        "prefill_enable_expert_parallel",
+        "kv_transfer_fabric",
+        "kv_transfer_bandwidth_gb_s",
+        "kv_transfer_latency_ms",
+        *_own(StartupOptions),
+        *_own(ScalingOptions),
     ),
     "model and precision": ("model", "quantization", "kv_cache_dtype", "expert_distribution"),
     "runtime and kernels": (
@@ -28,6 +49,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "enforce_eager",
         "cuda_graph_padding",
         "async_scheduling",
+        "moe_backend",
+        "kv_transfer_overlap",
         "speculative_method",
         "num_speculative_tokens",
         "speculative_model",
@@ -49,9 +72,19 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "scheduling_policy",
         "long_prefill_token_threshold",
         "load_balance_method",
-        "router",
+        "scheduler_recv_interval",
+        "batch_wait_timeout_iters",
+        "batch_wait_max_tokens_ratio",
+        "attention_dp_enable_balance",
+        "attention_dp_timeout_iters",
+        "attention_dp_batching_wait_iters",
+        "prefill_max_num_seqs",
+        "prefill_max_num_batched_tokens",
+        "prefill_gpu_memory_utilization",
+        "local_prefill_below_tokens",
+        *_own(KvTierOptions),
     ),
-    "client and front-end": ("api_server_count",),
+    "client and edge": ("api_server_count", "prefill_router", *_own(RouterOptions)),
 }
 """Layer -> fields, from the hardware up; the default order of an ablation."""
 
@@ -59,10 +92,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 def changes(baseline: Deployment, tuned: Deployment) -> dict[str, dict[str, Any]]:
     """Returns layer -> {field: tuned value} of the layers in which the two differ."""
     found: dict[str, dict[str, Any]] = {}
-    for layer, fields in FIELDS.items():
+    for layer, named in FIELDS.items():
         changed = {
             name: getattr(tuned, name)
-            for name in fields
+            for name in named
             if getattr(tuned, name) != getattr(baseline, name)
         }
         if changed:
@@ -72,5 +105,5 @@ def changes(baseline: Deployment, tuned: Deployment) -> dict[str, dict[str, Any]
 
 def with_changes(baseline: Deployment, *changed: Mapping[str, Any]) -> Deployment:
     """Returns the baseline with the fields of some layers as tuned."""
-    together = {name: value for fields in changed for name, value in fields.items()}
+    together = {name: value for layer in changed for name, value in layer.items()}
     return replace(baseline, **together)

@@ -68,7 +68,7 @@ def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
         return canonical(alone, workload)
 
     def key(deployment: Deployment) -> Hashable:
-        if deployment.prefill_replicas:
+        if deployment.prefill_replicas or deployment.is_scaled:
             return deployment
         is_alone = deployment.replicas == 1 and deployment.admits_all
         routing = () if is_alone else routing_of(deployment)
@@ -83,9 +83,9 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
 
     Under ``workload`` it gives exactly the metrics that ``deployment`` gives. One that names
     something unknown is its own canonical form; so is one of two pools, whose second takes over
-    what is left open in the first, and fills it in for itself.
+    what is left open in the first, and fills it in for itself; and one whose replicas come and go.
     """
-    if deployment.prefill_replicas:
+    if deployment.prefill_replicas or deployment.is_scaled:
         return deployment
     try:
         engine, _ = resolve_for(one_replica(deployment), workload)
@@ -130,4 +130,5 @@ def _idle(deployment: Deployment, engine: ResolvedEngine) -> list[str]:
         idle += _SPECULATION
     if deployment.replicas == 1 and deployment.admits_all:
         idle += _ROUTING
+    idle += deployment.idle_scaling_fields
     return idle

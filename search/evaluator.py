@@ -19,7 +19,7 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
     simulation = simulate(deployment, task.workload, seed=task.seed)
     metrics = simulation.metrics(task.goodput_ms or None)
     metrics |= {"quality": quality_of(simulation.engine.model)}
-    metrics |= _energy(simulation, metrics)
+    metrics |= energy(simulation, metrics)
     refused = int(metrics["failed"])
     is_refusing = refused > task.max_refused
     return Outcome(
@@ -32,7 +32,7 @@ def simulate_candidate(deployment: Deployment, task: Task) -> Outcome:
     )
 
 
-def _energy(simulation: Simulation, metrics: Metrics) -> Metrics:
+def energy(simulation: Simulation, metrics: Metrics) -> Metrics:
     """Returns the boards' mean draw, and joules per output token; NaN where nothing came out."""
     prefill, prefill_gpus = simulation.prefill, simulation.deployment.num_prefill_gpus
     own_gpus = float(simulation.deployment.num_gpus - prefill_gpus)

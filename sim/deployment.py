@@ -110,6 +110,14 @@ class Deployment(ScalingOptions, StartupOptions, RouterOptions, KvTierOptions, E
             return ()
         return tuple(k for k, v in _without_prefill().items() if getattr(self, k) != v)
 
+    @property
+    def idle_scaling_fields(self) -> tuple[str, ...]:
+        """The fields of replicas that come and go that are set although none does."""
+        if self.is_scaled:
+            return ()
+        fields = {**StartupOptions.__dataclass_fields__, **ScalingOptions.__dataclass_fields__}
+        return tuple(k for k, v in fields.items() if getattr(self, k) != v.default)
+
 
 def _without_prefill() -> dict[str, Any]:
     """Returns the fields of two pools as they are where there is one."""

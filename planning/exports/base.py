@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
 PORT = 8000
+ROUTER_OPTIONS = tuple(f.name for f in fields(RouterOptions) if f.name != "router")
 Files = Mapping[str, str]
 """File name -> text."""
 
@@ -31,11 +33,17 @@ class Candidate:
     seed: int
 
     def given(self) -> Iterator[tuple[str, Any]]:
-        """Yields the fields that differ from their defaults, in their order, with their values."""
+        """Yields the engine's fields that differ from their defaults, in their order."""
         for name, field in Deployment.__dataclass_fields__.items():
             value = getattr(self.deployment, name)
-            if value != field.default:
+            if value != field.default and name not in ROUTER_OPTIONS:
                 yield name, value
+
+    def router_options(self) -> dict[str, Any]:
+        """Returns the options of the router that differ from their defaults; no engine's affair."""
+        fields = Deployment.__dataclass_fields__
+        found = {name: getattr(self.deployment, name) for name in ROUTER_OPTIONS}
+        return {name: value for name, value in found.items() if value != fields[name].default}
 
     @property
     def model(self) -> str:
@@ -96,4 +104,7 @@ def describe(candidate: Candidate) -> list[str]:
         lines.append(
             f"one of {deployment.replicas} replicas behind a {deployment.router} load balancer"
         )
+    options = candidate.router_options()
+    if options:
+        lines.append("its options: " + ", ".join(f"{k} {v}" for k, v in options.items()))
     return lines

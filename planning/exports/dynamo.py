@@ -12,7 +12,11 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.planning.exports import sglang, trtllm, vllm
 from dynosim.planning.exports.base import Candidate, Files, describe, need_backend
 
-_ROUTERS = {"round_robin": "round-robin", "random": "random"}
+_ROUTERS = {"round_robin": "round-robin", "random": "random", "kv_aware": "kv"}
+_ROUTER_FLAGS = {
+    "router_overlap_weight": "--kv-overlap-score-weight",
+    "router_temperature": "--router-temperature",
+}
 _IMAGES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
 _TAG = "my-tag"
 """Dynamo's release decides the engine's version; the user fills in theirs."""
@@ -21,15 +25,9 @@ _TAG = "my-tag"
 def write(candidate: Candidate) -> Files:
     """Returns the manifest; UserError for a router that Dynamo's frontend does not have."""
     need_backend(candidate, "dynamo", *_IMAGES)
-    router = candidate.deployment.router
-    if router not in _ROUTERS:
-        raise UserError(
-            f"Dynamo's frontend has no router {router!r}",
-            where="router",
-            hint=f"allowed: {', '.join(_ROUTERS)}",
-        )
+    words = ["dynamo.frontend", "--router-mode", *_router(candidate)]
     image = f"nvcr.io/nvidia/ai-dynamo/{_IMAGES[candidate.backend]}:{_TAG}"
-    frontend = _container(image, ["dynamo.frontend", "--router-mode", _ROUTERS[router]])
+    frontend = _container(image, words)
     worker = _container(image, [f"dynamo.{candidate.backend}", *_arguments(candidate)])
     worker["resources"] = {"limits": {"nvidia.com/gpu": str(candidate.deployment.gpus_per_replica)}}
     components = [
@@ -44,6 +42,26 @@ def write(candidate: Candidate) -> Files:
     }
     head = [*describe(candidate)[:1], f"replace {_TAG} by a release with this engine's version"]
     return {"dynamo.yaml": "".join(f"# {h}\n" for h in head) + trtllm.yaml_text(graph)}
+
+
+def _router(candidate: Candidate) -> list[str]:
+    router = candidate.deployment.router
+    if router not in _ROUTERS:
+        raise UserError(
+            f"Dynamo's frontend has no router {router!r}",
+            where="router",
+            hint=f"allowed: {', '.join(_ROUTERS)}",
+        )
+    words = [_ROUTERS[router]]
+    for name, value in candidate.router_options().items():
+        if name not in _ROUTER_FLAGS:
+            raise UserError(
+                "Dynamo's frontend has no such option",
+                where=name,
+                hint=f"allowed: {', '.join(_ROUTER_FLAGS)}",
+            )
+        words += [_ROUTER_FLAGS[name], f"{value:g}"]
+    return words
 
 
 def _arguments(candidate: Candidate) -> list[str]:

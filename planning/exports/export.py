@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dynosim.hardware_models.errors import unknown_name
+from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.registry import find_module, module_names
 from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate, Files
@@ -35,6 +35,12 @@ def export(
     name = target.replace("_", "-")
     if name not in targets():
         raise unknown_name("target", target, targets(), where="--to")
+    if deployment.prefill_replicas:
+        raise UserError(
+            "launch files of two pools are not written",
+            where="prefill_replicas",
+            hint="leave it out and export the engine of each pool by itself",
+        )
     candidate = Candidate(
         deployment=deployment,
         engine=resolve_engine(deployment),

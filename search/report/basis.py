@@ -27,12 +27,18 @@ TIMINGS = {
 }
 
 
+def _arrivals(load: Mapping[str, Any]) -> str:
+    # There is no rate where all requests arrive at once.
+    rate_req_s = load.get("rate_req_s")
+    return "all at once" if rate_req_s is None else f"{rate_req_s:.3g} a second"
+
+
 def summary(result: SearchResult, manifest: Mapping[str, Any]) -> str:
     """Returns a run in one line."""
     feasible = sum(t.is_feasible for t in result.trials)
     load = manifest["workload"]
     rate = load.get("max_concurrency")
-    pace = f"{rate} at once" if rate is not None else f"{load.get('rate_req_s', 0.0):.3g} a second"
+    pace = f"{rate} at once" if rate is not None else _arrivals(load)
     return (
         f"{len(result.frontier)} of {len(result.trials):,} trials are on the frontier, "
         f"{feasible:,} are feasible; {manifest['size']:,} candidates in the space. "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from dynosim.sim.engine.sequence import Sequence
 
@@ -112,14 +114,14 @@ class DecodeSet:
             return at_most
         if self.blocks_needed(at_most) <= num_blocks:
             return at_most
-        low, high = 0, at_most
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.blocks_needed(middle) <= num_blocks:
-                low = middle
-            else:
-                high = middle
-        return low
+        # Once around the ring every sequence needs a block; then as far as the rest of them lasts.
+        cycles, left = divmod(num_blocks, self.size)
+        ring = self._crossings
+        first = self.steps % self.block_size
+        coming = min(at_most - cycles * self.block_size, self.block_size)
+        needs = ring[first : first + coming]
+        needs += ring[: coming - len(needs)]
+        return cycles * self.block_size + bisect_right(list(accumulate(needs)), left)
 
     def steps_to_finish(self) -> int:
         """Returns the steps until the next sequence ends, or one that has left would have ended."""

@@ -39,3 +39,8 @@ def test_an_slo_that_one_request_alone_misses_is_infeasible(capsys):
     asked = ["--autoscaler-slo-ttft-ms", "20000"]
     assert run(["simulate", *LLAMA, *load, *scaled, *asked]) == 0
     assert "infeasible" not in capsys.readouterr().err
+
+
+def test_options_of_scaling_without_scaling_are_pointed_out(capsys):
+    assert run(["simulate", *LLAMA, "--num-prompts", "5", "--max-replicas", "4"]) == 0
+    assert "there is no use for max_replicas" in capsys.readouterr().err

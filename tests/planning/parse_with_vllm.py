@@ -1,7 +1,8 @@
 """Parses commands with vLLM's own argument parser; run by a Python that has vLLM.
 
-Reads a JSON list of argument lists (what follows ``vllm serve``) on stdin, writes a JSON list of
-{"version", "fields"} with the fields of the engine arguments that vLLM makes of each:
+Reads a JSON list of argument lists (what follows ``vllm serve``, or whole commands of ``vllm bench
+serve``) on stdin, writes a JSON list of
+{"version", "fields"} with the fields that vLLM makes of each:
 
     python tests/planning/parse_with_vllm.py < commands.json
 """
@@ -50,9 +51,24 @@ def vllm_version() -> str:
         return found
 
 
+def parse_bench(words: list[str], version: str) -> dict[str, Any]:
+    """Returns what ``vllm bench serve`` understands of its arguments."""
+    from argparse import ArgumentParser
+
+    from vllm.benchmarks.serve import add_cli_args
+
+    parser = ArgumentParser()
+    add_cli_args(parser)
+    known = vars(parser.parse_args(words)).items()
+    plain = {k: v for k, v in known if isinstance(v, str | int | float | bool | list)}
+    return {"version": version, "fields": plain}
+
+
 def parse(commands: list[list[str]]) -> list[dict[str, Any]]:
     """Returns what vLLM understands of each command."""
     version = vllm_version()
+    if commands and commands[0][:3] == ["vllm", "bench", "serve"]:
+        return [parse_bench(words[3:], version) for words in commands]
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     try:

@@ -38,7 +38,7 @@ def test_changes_are_told_by_layer() -> None:
         "infrastructure": {"gpu": "h200"},
         "model and precision": {"quantization": "fp8"},
         "serving": {"max_num_seqs": 512},
-        "client and front-end": {"api_server_count": 4},
+        "client and edge": {"api_server_count": 4},
     }
     assert with_changes(PLAIN, *changes(PLAIN, TUNED).values()) == TUNED
 
@@ -119,4 +119,4 @@ def test_h200_fp8_over_a100_fp16_is_near_what_was_published(
     assert pair.about["published"] == published
     goal = goal_of("tok-s-per-gpu", pair.workload, (), best_parallelism=8)
     found = ablate(pair.baseline, pair.tuned, goal)
-    assert found.factor == pytest.approx(published, rel=0.1)
+    assert found.factor == pytest.approx(published, rel=0.15)

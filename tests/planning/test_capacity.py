@@ -57,7 +57,7 @@ def test_a_small_pool_is_named_as_what_is_waited_for() -> None:
     found = find_capacity(small, MIXED, (Slo("ttft", "p95", 500.0),), seeds=1)
     assert found.room.kv_tokens == 400 * 16
     assert found.room.kv_requests == pytest.approx(6400 / found.room.live_tokens)
-    assert "KV-cache blocks" in found.narrowest
+    assert "KV blocks" in found.narrowest
 
 
 def test_no_user_at_all_is_an_answer() -> None:

@@ -11,6 +11,7 @@ import yaml
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.nim import from_nim_environment
 from dynosim.planning.exports.export import export, targets
+from dynosim.planning.exports.knobs import launch_card
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
@@ -109,6 +110,15 @@ def test_kubernetes_has_the_replicas_the_gpus_and_no_anchors() -> None:
     assert "&id" not in text
 
 
+def test_dynamo_has_its_kv_router_and_its_options() -> None:
+    routed = engine("vllm", replicas=2, router="kv_aware", router_temperature=0.2)
+    (graph,) = yaml.safe_load_all(export(routed, "dynamo")["dynamo.yaml"])
+    frontend, worker = graph["spec"]["components"]
+    (container,) = frontend["podTemplate"]["spec"]["containers"]
+    assert container["args"] == ["--router-mode", "kv", "--router-temperature", "0.2"]
+    assert worker["replicas"] == 2
+
+
 def test_kubernetes_mounts_the_options_of_trtllm() -> None:
     text = export(engine("trtllm", enable_chunked_prefill=True), "k8s")["deployment.yaml"]
     options, deployment, _ = yaml.safe_load_all(text)
@@ -138,6 +148,10 @@ def test_kubernetes_mounts_the_options_of_trtllm() -> None:
         ("trtllm", {"backend": "trtllm", "quantization": "fp8"}, "quantised already"),
         ("nim", {"backend": "vllm", "block_size": 32}, "no variable"),
         ("dynamo", {"backend": "vllm", "router": "least_outstanding"}, "no router"),
+        ("dynamo", {"backend": "vllm", "router_max_waiting": 9}, "no such option"),
+        ("vllm", {"backend": "vllm", "autoscaler": "queue"}, "has no such knob"),
+        ("vllm", {"backend": "vllm", "kv_host_gib": 10.0}, "has no such knob"),
+        ("k8s", {"backend": "vllm", "prefill_replicas": 1}, "two pools"),
     ],
 )
 def test_what_a_target_has_no_word_for_is_refused(
@@ -151,6 +165,14 @@ def test_all_problems_are_told_at_once() -> None:
     old = engine("vllm", backend_version="0.9.0", async_scheduling=True, api_server_count=2)
     with pytest.raises(UserError, match=r"(?s)async_scheduling.*api_server_count"):
         export(old, "vllm")
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang", "trtllm"])
+def test_launch_cards_name_fields_that_there_are_each_once(backend: str) -> None:
+    card = launch_card(backend)
+    named = [*card["fields"], *card["elsewhere"], *card["simulation_only"]]
+    assert set(named) <= set(Deployment.__dataclass_fields__)
+    assert len(named) == len(set(named))
 
 
 LOAD = WorkloadSpec(

@@ -18,6 +18,7 @@ import pytest
 from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate
 from dynosim.planning.exports.vllm import arguments
+from dynosim.planning.exports.vllm_bench import arguments as bench_arguments
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
@@ -110,20 +111,26 @@ def test_vllm_understood_the_candidate(name: str) -> None:
     assert differences(CANDIDATES[name], recorded["fields"]) == {}
 
 
-def test_the_parser_at_hand_says_the_same() -> None:
+def parsed_by_vllm(commands: list[list[str]]) -> list[dict[str, Any]]:
+    """Returns what a real vLLM makes of commands; skips where none is named."""
     python = os.environ.get(PYTHON)
     if python is None:
         pytest.skip(f"{PYTHON} names no Python that has vLLM")
-    commands = {name: command(fields) for name, fields in CANDIDATES.items()}
     done = subprocess.run(
         [python, str(HERE / "parse_with_vllm.py")],
-        input=json.dumps(list(commands.values())),
+        input=json.dumps(commands),
         capture_output=True,
         text=True,
         env=os.environ | {"VLLM_LOGGING_LEVEL": "ERROR"},
     )
     assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout.splitlines()[-1])
+    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def test_the_parser_at_hand_says_the_same() -> None:
+    commands = {name: command(fields) for name, fields in CANDIDATES.items()}
+    answers = parsed_by_vllm(list(commands.values()))
     pairs = zip(commands.items(), answers, strict=True)
     found = {name: {"command": words} | answer for (name, words), answer in pairs}
     if os.environ.get("DYNOSIM_UPDATE_GOLDEN"):
@@ -131,3 +138,44 @@ def test_the_parser_at_hand_says_the_same() -> None:
     assert {n: differences(CANDIDATES[n], a["fields"]) for n, a in found.items()} == {
         n: {} for n in found
     }
+
+
+def test_the_benchmark_at_hand_takes_its_commands() -> None:
+    load = WorkloadSpec(
+        random_input_len=2000,
+        random_output_len=300,
+        random_range_ratio=0.2,
+        random_prefix_len=512,
+        request_rate=4.0,
+        burstiness=0.5,
+        max_concurrency=64,
+        num_prompts=300,
+    )
+    (found,) = parsed_by_vllm([bench(load)])
+    fields = found["fields"]
+    asked = {
+        "random_input_len": 2000,
+        "random_output_len": 300,
+        "random_prefix_len": 512,
+        "request_rate": 4.0,
+        "burstiness": 0.5,
+        "max_concurrency": 64,
+        "num_prompts": 300,
+        "goodput": ["ttft:500"],
+        "ignore_eos": True,
+    }
+    assert {name: fields[name] for name in asked} == asked
+    assert float(fields["random_range_ratio"]) == 0.2
+
+
+def bench(load: WorkloadSpec) -> list[str]:
+    deployment = Deployment(gpu="h200", model="Qwen/Qwen3-8B")
+    return bench_arguments(
+        Candidate(
+            deployment=deployment,
+            engine=resolve_engine(deployment),
+            workload=load,
+            goodput_ms={"ttft": 500.0},
+            seed=0,
+        )
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dynosim.hardware_models.gpus import get_gpu
 from dynosim.hardware_models.power import mean_watts
 from dynosim.planning.demand import Demand
-from dynosim.planning.fleet import Fleet, Reserve, replicas_for, size_fleet
+from dynosim.planning.fleet import Fleet, Reserve, size_fleet, units_for
 from dynosim.planning.prices import HOURS_A_MONTH, Prices
 
 H100 = get_gpu("h100_sxm")
@@ -24,10 +24,9 @@ def fleet(demand: Demand, prices: Prices = PRICES) -> Fleet:
         demand,
         4.0,
         Reserve(headroom=0.2, spare=1),
-        gpu=H100,
-        gpus_per_replica=2,
+        unit=((H100, 2),),
         output_tokens=100.0,
-        busy_share_at=lambda rate: rate / 4.0,
+        watts_at=lambda rate: mean_watts(H100, 2.0, rate / 4.0),
         prices=prices,
     )
 
@@ -35,7 +34,7 @@ def fleet(demand: Demand, prices: Prices = PRICES) -> Fleet:
 def test_ten_requests_a_second_of_four_each() -> None:
     # 10 x 1.2 / 4 = 3, and one spare: 4 replicas of 2 GPUs.
     found = fleet(Demand(requests_s=(10.0,)))
-    assert (found.replicas, found.gpus) == (4, 8)
+    assert (found.units, found.gpus) == (4, 8)
     assert found.rent_usd_month == 8 * 2.0 * HOURS_A_MONTH
     # 10 requests x 100 tokens a second for $16 an hour.
     assert found.usd_per_million_output_tokens == pytest.approx(16 / 3600 / 1000 * 1e6)
@@ -46,7 +45,7 @@ def test_ten_requests_a_second_of_four_each() -> None:
 
 def test_a_fleet_follows_its_hours() -> None:
     found = fleet(Demand(requests_s=(10.0, 3.0)))
-    assert found.replicas_of_hours == (4, 2)
+    assert found.units_of_hours == (4, 2)
     assert found.rent_usd_month is not None
     assert found.rent_usd_month_scaled == pytest.approx(found.rent_usd_month * 3 / 4)
 
@@ -74,10 +73,9 @@ def test_what_has_no_price_has_no_cost() -> None:
         Demand(requests_s=(1.0,)),
         4.0,
         Reserve(),
-        gpu=replace(unknown, list_price_usd=None),
-        gpus_per_replica=1,
+        unit=((replace(unknown, list_price_usd=None), 1), (H100, 1)),
         output_tokens=10.0,
-        busy_share_at=lambda rate: 0.5,
+        watts_at=lambda rate: 500.0,
         prices=Prices(),
     )
     assert (found.rent_usd_month, found.break_even_months) == (None, None)
@@ -92,7 +90,7 @@ def test_what_has_no_price_has_no_cost() -> None:
 def test_a_fleet_serves_its_demand_with_the_spare_ones_down(
     rate: float, capacity: float, headroom: float, spare: int
 ) -> None:
-    replicas = replicas_for(rate, capacity, Reserve(headroom=headroom, spare=spare))
+    replicas = units_for(rate, capacity, Reserve(headroom=headroom, spare=spare))
     left = replicas - spare
     assert left * capacity >= rate * (1 + headroom) * (1 - 1e-6)
     assert left == 1 or (left - 1) * capacity < rate * (1 + headroom) * (1 + 1e-6)

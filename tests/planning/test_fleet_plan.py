@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.gpus import get_gpu
 from dynosim.planning.demand import Demand
 from dynosim.planning.fleet import Reserve
 from dynosim.planning.fleet_plan import plan_fleets
+from dynosim.planning.prices import HOURS_A_MONTH
 from dynosim.search.space import SearchSpace, parse_space
 
 SPACE: dict[str, Any] = {
@@ -33,10 +35,10 @@ def test_options_serve_the_demand_or_say_why_not() -> None:
     for option in found.feasible:
         assert option.fleet is not None
         assert option.at_peak is not None
-        assert option.at_peak.load.size == pytest.approx(20.0 / option.fleet.replicas)
+        assert option.at_peak.load.size == pytest.approx(20.0 / option.fleet.units)
         assert 0 < option.use_of_limit <= 1
-        assert option.replicas_less <= option.fleet.replicas <= option.replicas_more
-        assert option.deployment.replicas == option.fleet.replicas
+        assert option.units_less <= option.fleet.units <= option.units_more
+        assert option.deployment.replicas == option.fleet.units
     (t4,) = (o for o in found.options if o.deployment.gpu == "t4")
     assert t4.fleet is None
     assert t4.reason
@@ -56,6 +58,18 @@ def test_less_reserve_never_needs_more() -> None:
     assert few.feasible[0].deployment.num_gpus < many.feasible[0].deployment.num_gpus
 
 
+def test_two_pools_are_multiplied_together() -> None:
+    pools = space(gpu="h100_sxm", prefill_replicas=1, prefill_gpu="h200_sxm", replicas=2)
+    (option,) = plan_fleets(pools, DEMAND).options
+    assert option.fleet is not None
+    assert option.fleet.gpus == 3 * option.fleet.units
+    assert option.deployment.prefill_replicas == option.fleet.units
+    assert option.deployment.replicas == 2 * option.fleet.units
+    h100, h200 = (get_gpu(name).cloud_price_usd_hour or 0 for name in ("h100", "h200"))
+    rent = option.fleet.units * (2 * h100 + h200) * HOURS_A_MONTH
+    assert option.fleet.rent_usd_month == pytest.approx(rent)
+
+
 def test_limits_that_nothing_keeps_are_infeasible_with_the_cause() -> None:
     found = plan_fleets(space(gpu="h100_sxm", slos={"ttft": {"p95": 1}}), DEMAND)
     assert found.feasible == []
@@ -73,6 +87,7 @@ def test_a_gpu_budget_bounds_the_fleet() -> None:
     [
         ({"slos": {}}, "no limit"),
         ({"replicas": [1, 2]}, "replicas"),
+        ({"autoscaler": "threshold"}, "autoscaler"),
         ({"n_trials": 2}, "3 candidates"),
         ({"workload": {"request_rate": 3}}, "request_rate"),
     ],

@@ -55,7 +55,10 @@ Headroom = Annotated[
     float, Parameter(metavar="SHARE", help="Share of the demand that stays free for surprises.")
 ]
 Spare = Annotated[
-    int, Parameter(metavar="INT", help="Replicas that may be down at the peak (1: N+1).")
+    int,
+    Parameter(
+        metavar="INT", help="Replicas (or pairs of pools) that may be down at the peak (1: N+1)."
+    ),
 ]
 PriceFile = Annotated[
     Path | None,
@@ -154,7 +157,7 @@ def _head(found: FleetPlan, space: SearchSpace) -> list[str]:
     return [
         f"{', '.join(models)}: {d.peak:,.4g} requests/s at peak{hours}",
         f"limits: {', '.join(map(str, found.slos))}; {reserve.headroom:.0%} headroom, "
-        f"{reserve.spare} spare replica(s)",
+        f"{reserve.spare} spare",
     ]
 
 
@@ -166,13 +169,13 @@ def _table(found: FleetPlan, options: list[Option]) -> str:
 
 
 def _row(found: FleetPlan, option: Option) -> list[str]:
-    fleet, d, peak = option.fleet, option.deployment, option.at_peak
+    fleet, peak = option.fleet, option.at_peak
     assert fleet is not None, "no fleet"
     assert peak is not None, "no fleet"
-    size = d.gpus_per_replica
+    size = option.unit.num_gpus
     return [
         "*" if option in found.frontier else "",
-        f"{d.replicas} × {_replica(option)}",
+        f"{fleet.units} × {_unit(option)}",
         f"{fleet.gpus}",
         f"{option.capacity:,.3g}",
         *(f"{peak.latencies_ms[s.metric]:,.0f}" for s in found.slos),
@@ -180,18 +183,22 @@ def _row(found: FleetPlan, option: Option) -> list[str]:
         _usd(fleet.rent_usd_month, ",.0f"),
         _usd(fleet.usd_per_million_output_tokens, ",.2f"),
         f"{fleet.mean_watts / 1e3:,.1f}",
-        f"{option.replicas_less * size}–{option.replicas_more * size}",
+        f"{option.units_less * size}–{option.units_more * size}",
         _months(fleet),
     ]
 
 
-def _replica(option: Option) -> str:
-    d = option.deployment
+def _unit(option: Option) -> str:
+    d = option.unit
     shape = f"TP {d.tensor_parallel_size}"
     shape += f" PP {d.pipeline_parallel_size}" if d.pipeline_parallel_size > 1 else ""
     shape += f" DP {d.data_parallel_size}" if d.data_parallel_size > 1 else ""
     precision = f" {d.quantization}" if d.quantization else ""
-    return f"({get_gpu(d.gpu).key} {shape}, {d.backend}{precision})"
+    gpu = get_gpu(d.gpu).key
+    if d.prefill_replicas:
+        prefill = get_gpu(d.prefill_gpu or d.gpu).key
+        gpu = f"{d.prefill_replicas} prefill {prefill} + {d.replicas} decode {gpu}"
+    return f"({gpu} {shape}, {d.backend}{precision})"
 
 
 def _usd(value: float | None, form: str) -> str:
@@ -207,19 +214,19 @@ def _best(best: Option, found: FleetPlan, prices: Prices) -> list[str]:
     fleet, gpu = best.fleet, get_gpu(best.deployment.gpu)
     assert fleet is not None, "no fleet"
     rent, purchase = prices.rent(gpu), prices.purchase(gpu)
-    rows = [("Cheapest", f"{best.deployment.replicas} × {_replica(best)}, {fleet.gpus} GPUs")]
+    rows = [("Cheapest", f"{fleet.units} × {_unit(best)}, {fleet.gpus} GPUs")]
     if fleet.rent_usd_month is not None and len(found.demand.requests_s) > 1:
         scaled = _usd(fleet.rent_usd_month_scaled, ",.0f")
         rows.append(
             (
                 "Scaled hourly",
-                f"${scaled} a month, {min(fleet.replicas_of_hours)} to "
-                f"{max(fleet.replicas_of_hours)} replicas",
+                f"${scaled} a month, {min(fleet.units_of_hours)} to "
+                f"{max(fleet.units_of_hours)} of them",
             )
         )
     rows.append(("Narrowest", best.narrowest))
-    if best.replicas_expected is not None:
-        low, high = (n * best.deployment.gpus_per_replica for n in best.replicas_expected)
+    if best.units_expected is not None:
+        low, high = (n * best.unit.num_gpus for n in best.units_expected)
         rows.append(("Expect", f"{low} to {high} GPUs where predictions err as 80 % of measured"))
     rows.append(("Rent", f"${_usd(rent.usd, ',.2f')} a GPU-hour ({rent.source})"))
     if purchase.usd is not None:
@@ -234,7 +241,7 @@ def _best(best: Option, found: FleetPlan, prices: Prices) -> list[str]:
 def _refused(found: FleetPlan, most: int) -> list[str]:
     refused = [o for o in found.options if o.fleet is None]
     lines = [
-        f"{'Not possible':<14} {_replica(o)}: {textwrap.shorten(o.reason, 110, placeholder=' …')}"
+        f"{'Not possible':<14} {_unit(o)}: {textwrap.shorten(o.reason, 110, placeholder=' …')}"
         for o in refused[:most]
     ]
     if len(refused) > most:
@@ -276,6 +283,7 @@ def as_json(found: FleetPlan, prices: Prices) -> dict[str, Any]:
 def _option_json(option: Option, found: FleetPlan, prices: Prices) -> dict[str, Any]:
     gpu = get_gpu(option.deployment.gpu)
     answer: dict[str, Any] = {
+        "unit": asdict(option.unit),
         "deployment": asdict(option.deployment),
         "capacity_requests_s": option.capacity,
         "reason": option.reason or None,
@@ -292,7 +300,7 @@ def _option_json(option: Option, found: FleetPlan, prices: Prices) -> dict[str, 
         "latency_at_peak_ms": {s.metric: latencies[s.metric] for s in found.slos},
         "use_of_limit": option.use_of_limit,
         "narrowest": option.narrowest,
-        "replicas_demand_20_percent_less": option.replicas_less,
-        "replicas_demand_20_percent_more": option.replicas_more,
-        "replicas_expected_80": option.replicas_expected,
+        "units_demand_20_percent_less": option.units_less,
+        "units_demand_20_percent_more": option.units_more,
+        "units_expected_80": option.units_expected,
     }

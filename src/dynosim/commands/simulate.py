@@ -233,6 +233,9 @@ def _bound_by(bound: Bottleneck | None, wider: list[Widening]) -> dict[str, Any]
 def _warnings(simulation: Simulation) -> list[str]:
     """Returns what the run itself warned of, and whether its mean means anything."""
     warnings = list(simulation.warnings)
+    if idle := simulation.deployment.idle_scaling_fields:
+        needed = "an autoscaler, warm_replicas or failures"
+        warnings.append(f"without {needed} there is no use for {', '.join(idle)}")
     if idle := simulation.deployment.idle_fields:
         warnings.append(f"without prefill_replicas there is no use for {', '.join(idle)}")
     result = simulation.result
