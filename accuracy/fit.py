@@ -7,20 +7,22 @@ solution and points on the way to it. How predictions react is told from cases c
 (:mod:`.shortened`), how far they are off from whole ones.
 
 For each fold the last linear problem is solved again without the fold's groups, and these are
-simulated where the difference leads. Overheads that do not lower the loss of held-out groups are
-not kept.
+simulated where the difference leads. Overheads are kept only where they lower the loss of held-out
+groups and make none of its quantities much worse; else those of the front-end alone, if they do;
+else none.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dynosim.accuracy.calibration_class import CalibrationClass
+from dynosim.accuracy.kinds import quantity_of
 from dynosim.accuracy.linearised import Linearised, Prior, minimise, robust_cost
 from dynosim.accuracy.parameters import fitted_metrics, parameters_of
 from dynosim.accuracy.predictions import Figures, Predictions, Question, log_error
@@ -41,6 +43,17 @@ LOST = 100.0
 """Standard errors that a case counts for which overheads made impossible to simulate."""
 LEAST_INFLUENCE = 0.3
 """A parameter that moves all errors together by less, in standard errors, keeps its prior."""
+
+MUCH_WORSE = 1.1
+"""Ratio by which no quantity's median error on held-out groups may grow: a gain in TTFT is not to
+be paid for with steps that are mistimed."""
+UNEXPLAINED = 0.2
+"""Median error of held-out groups' TPOT or throughput beyond which it is not overheads that are
+wrong: those of steps would stand for what nobody has modelled, and stay where they are."""
+STEP_QUANTITIES = ("tpot", "request_throughput")
+PARTS = ("", "frontend_")
+"""What is tried to be kept, by how the names begin: everything, or what stands before the engine,
+which moves no step."""
 
 Tell = Callable[[str], None]
 
@@ -80,11 +93,14 @@ def fit(
         ):
             search.move(outcomes)
     tell("held-out groups")
-    held_out = _asked(predictions, [search.held_out_questions() for search in searches])
-    after = _asked(predictions, [search.final_questions() for search in searches])
+    ends = []
+    for part in PARTS:
+        held_out = _asked(predictions, [search.held_out_questions(part) for search in searches])
+        after = _asked(predictions, [search.final_questions(part) for search in searches])
+        ends.append(zip(after, held_out, strict=True))
     return [
-        search.fitted(first, last, outside)
-        for search, first, last, outside in zip(searches, before, after, held_out, strict=True)
+        search.fitted(first, dict(zip(PARTS, by_part, strict=True)))
+        for search, first, *by_part in zip(searches, before, *ends, strict=True)
     ]
 
 
@@ -92,6 +108,10 @@ def _asked(predictions: Predictions, by_class: list[list[Question]]) -> list[lis
     """Returns the answers to all questions of all classes, asked at once."""
     answers = iter(predictions.ask([q for questions in by_class for q in questions]))
     return [[next(answers) for _ in questions] for questions in by_class]
+
+
+def _only(part: str, figures: Figures) -> Figures:
+    return {name: value for name, value in figures.items() if name.startswith(part)}
 
 
 class _Search:
@@ -161,31 +181,59 @@ class _Search:
         ]
         self.at = points[int(np.argmin(costs))]
 
-    def held_out_questions(self) -> list[Question]:
+    def held_out_questions(self, part: str) -> list[Question]:
         """Returns every case under overheads that were fitted without its fold."""
         folds = self.subject.folds()
-        by_fold = {f: self._without(folds, f) for f in sorted(set(folds.tolist()))}
+        by_fold = {f: _only(part, self._without(folds, f)) for f in sorted(set(folds.tolist()))}
         pairs = zip(self.subject.cases, folds.tolist(), strict=True)
         return [Question(case, by_fold[fold]) for case, fold in pairs]
 
-    def final_questions(self) -> list[Question]:
+    def final_questions(self, part: str) -> list[Question]:
         """Returns every case where the search ended."""
-        return self._at(self.at)
+        figures = _only(part, self.figures(self.at))
+        return [Question(case, figures) for case in self.subject.cases]
 
     def fitted(
-        self, before: Sequence[Outcome], after: Sequence[Outcome], held_out: Sequence[Outcome]
+        self,
+        before: Sequence[Outcome],
+        ends: Mapping[str, tuple[Sequence[Outcome], Sequence[Outcome]]],
     ) -> Fitted:
-        """Returns the result: no figures at all where held-out groups are none the better."""
+        """Returns the result: no figures at all where held-out groups are none the better.
+
+        ``ends`` has outcomes under all cases' overheads, and under those without their fold, by
+        the part of the overheads that was taken.
+        """
+        for part, (after, held_out) in ends.items():
+            if self._is_better(before, held_out, moves_steps=not part):
+                figures = _only(part, self.figures(self.at))
+                return Fitted(
+                    subject=self.subject,
+                    figures=figures,
+                    before=tuple(before),
+                    after=tuple(after),
+                    held_out=tuple(held_out),
+                )
+        own = tuple(before)
+        return Fitted(subject=self.subject, figures={}, before=own, after=own, held_out=own)
+
+    def _is_better(
+        self, before: Sequence[Outcome], held_out: Sequence[Outcome], *, moves_steps: bool
+    ) -> bool:
         weights = self._weights()
         losses = [robust_cost(self._errors(o)[0], weights) for o in (before, held_out)]
-        is_better = losses[1] < losses[0]
-        return Fitted(
-            subject=self.subject,
-            figures=self.figures(self.at) if is_better else {},
-            before=tuple(before),
-            after=tuple(after if is_better else before),
-            held_out=tuple(held_out if is_better else before),
-        )
+        medians = [self._median_errors(o) for o in (before, held_out)]
+        is_worse = any(medians[1][q] > MUCH_WORSE * medians[0][q] for q in medians[0])
+        left = [medians[1].get(quantity, 0.0) for quantity in STEP_QUANTITIES]
+        is_explained = not moves_steps or max(left) <= UNEXPLAINED
+        return losses[1] < losses[0] and not is_worse and is_explained
+
+    def _median_errors(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+        """Returns the median absolute error by quantity; infinite where most cannot run."""
+        found: dict[str, list[float]] = {}
+        for i, metric in self.rows:
+            error = abs(math.expm1(log_error(outcomes[i], metric)))
+            found.setdefault(quantity_of(metric), []).append(math.inf if error != error else error)
+        return {quantity: float(np.median(errors)) for quantity, errors in found.items()}
 
     def _at(self, *points: FloatArray) -> list[Question]:
         figures = [self.figures(x) for x in points]

@@ -39,7 +39,7 @@ def peer_scores(data: Path | None) -> list[PeerScore]:
     """Returns the cited scores, and those computed from published predictions below ``data``."""
     scores = [PeerScore(**score) for score in read_yaml(_CITED)["scores"]]
     if data is not None and (data / SIM2REAL).is_file():
-        scores += _scores(_sim2real(data / SIM2REAL), "blis (vLLM, open loop)")
+        scores += _scores(_sim2real(data / SIM2REAL), "blis")
     if data is not None and (data / SERVINGSIM).is_file():
         scores += _scores(_servingsim(data / SERVINGSIM), "llmservingsim")
     return sorted(scores, key=lambda s: (s.set, s.quantity, s.median_ape))

@@ -69,7 +69,8 @@ def write_report(validation: Validation, folder: Path) -> list[Path]:
     """Writes report, figures and cases into ``folder``, which is made; returns the files."""
     images = folder / "images"
     images.mkdir(parents=True, exist_ok=True)
-    figures = {q: images / f"accuracy-{q}.png" for q in _quantities(validation)}
+    drawn = [q for q in _quantities(validation) if not q.startswith("p9")]
+    figures = {q: images / f"accuracy-{q}.png" for q in drawn}
     for quantity, path in figures.items():
         save_png(accuracy_figure(validation.residuals, quantity), path)
     report, cases = folder / "accuracy.md", folder / "cases.csv"
