@@ -72,7 +72,13 @@ def start(space_file: Path, folder: Path, workers: int) -> subprocess.Popen[byte
         [sys.executable, str(script), str(space_file), str(folder), str(workers)],
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
     )
+
+
+def _hear_ctrl_c() -> None:
+    """Undoes what a shell does to its background jobs: they, and all they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_trials(folder: Path, number: int) -> None:
