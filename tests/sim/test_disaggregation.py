@@ -165,9 +165,12 @@ def test_nobody_is_lost_and_leaping_changes_nothing(load: Workload, spec: Cluste
         np.testing.assert_allclose(
             leaping.token_times_s(int(i)), stepping.token_times_s(int(i)), rtol=0, atol=1e-9
         )
-    for name, value in summarize(stepping).items():
-        if name != "kv_usage_mean":
-            assert summarize(leaping)[name] == pytest.approx(value, rel=1e-6, abs=1e-6, nan_ok=True)
+    found, expected = summarize(leaping), summarize(stepping)
+    # Blocks in use are noted when a run ends: between, those of a hand-over may come and go.
+    assert not found["kv_usage_peak"] > expected["kv_usage_peak"] + 1e-9
+    for name, value in expected.items():
+        if not name.startswith("kv_usage"):
+            assert found[name] == pytest.approx(value, rel=1e-6, abs=1e-6, nan_ok=True)
 
 
 @settings(max_examples=40, deadline=None)
