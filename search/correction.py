@@ -39,6 +39,9 @@ GROWTH = 1.25
 CHUNK = 8192
 """Candidates predicted at once: memory does not grow with the space."""
 
+DIGITS = 9
+"""Decimals of a prediction, in logarithms."""
+
 
 class Correction:
     """Predicts the estimate's errors at ``candidates`` (flat indices of ``grid``).
@@ -93,7 +96,8 @@ class Correction:
             mean[part] = center + across @ weights
             left = 1.0 + noise**2 - ((across @ inverse) * across).sum(axis=1)
             deviation[part] = np.sqrt(np.maximum(left, 0.0))[:, None] * spread
-        return mean, deviation
+        # The last bits differ with threads and alignment of memory; they must not decide a choice.
+        return mean.round(DIGITS), deviation.round(DIGITS)
 
 
 def _kept(count: int) -> IntArray:

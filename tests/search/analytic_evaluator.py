@@ -52,6 +52,13 @@ def noted(deployment: Deployment, task: Task) -> Outcome:
     return analytic(deployment, task)
 
 
+def slow_at_tp_2(deployment: Deployment, task: Task) -> Outcome:
+    """As :func:`analytic`, but never ends on TP 2."""
+    while deployment.tensor_parallel_size == 2:
+        time.sleep(0.01)
+    return analytic(deployment, task)
+
+
 def screen(deployment: Deployment) -> Outcome | None:
     """Refuses more than 8 GPUs, and TP 8 as out of memory."""
     if deployment.num_gpus > 8:

@@ -6,27 +6,17 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from analytic_evaluator import analytic, screen
+from analytic_evaluator import analytic, screen, slow_at_tp_2
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.search import parse_space, search
-from dynosim.search.outcome import Outcome, Task
 from dynosim.search.time_limit import time_limit
-from dynosim.sim.deployment import Deployment
 
 COMPARED = ("frontier.csv", "trials.csv", "manifest.json")
-
-
-def slow_at_tp_2(deployment: Deployment, task: Task) -> Outcome:
-    """As :func:`analytic`, but never ends on TP 2."""
-    while deployment.tensor_parallel_size == 2:
-        time.sleep(0.01)
-    return analytic(deployment, task)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -92,7 +82,7 @@ def test_a_damaged_line_of_the_journal_costs_one_simulation(
 
 FULL_DISK = """
 import resource, signal, sys
-from analytic_evaluator import analytic, screen
+from analytic_evaluator import analytic, screen, slow_at_tp_2
 from dynosim.hardware_models.errors import UserError
 from dynosim.search import load_space, search
 
