@@ -106,7 +106,7 @@ def calibrate_own(
 
     All runs are fitted; each file is a group, and held out in its turn.
     """
-    fits = fit(classes_of(cases), predictions, tell)
+    fits = fit(classes_of(cases), predictions, tell, is_own=True)
     return Calibrated(classes=tuple(ClassReport(fitted=f) for f in fits), skipped=())
 
 

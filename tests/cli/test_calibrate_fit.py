@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-SERVED = "model: Qwen/Qwen3-8B\ngpu: h100\nbackend_version: 0.19.0\n"
+SERVED = "model: Qwen/Qwen3-8B\ngpu: h100\nbackend_version: 0.19.0\ncalibration: none\n"
 LOAD = "--isl 200 --osl 20 --num-prompts 12"
 
 
