@@ -202,10 +202,12 @@ def draw(
         axis.plot([v for v, _ in rows], [m["p90_ttft_ms"] / 1e3 for _, m in rows], marker="o")
         axis.set(xlabel=label, ylabel="p90 TTFT (s)", yscale="log")
         axis.grid(alpha=0.3)
+    styles = {"cold start": "-", "snapshot": "--", "warm reserve of 2": ":"}
     for name, simulation in remedies:
         log = simulation.result.scaling
-        if log is not None and name in ("cold start", "snapshot", "warm reserve of 2"):
-            axes[2].step(*log.counts([State.READY]), where="post", label=name)
+        if log is not None and name in styles:
+            times_s, counts = log.counts([State.READY])
+            axes[2].step(times_s, counts, where="post", label=name, ls=styles[name], lw=2)
     axes[2].set(xlabel="time (s)", ylabel="replicas that serve", xlim=(100, 300))
     axes[2].legend(fontsize=8)
     axes[2].grid(alpha=0.3)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from dynosim.search.dimension import Dimension
     from dynosim.search.result import SearchResult
     from dynosim.sim.deployment import Deployment
 
@@ -79,7 +80,7 @@ def _draw_trials(axes: Axes, result: SearchResult, names: tuple[str, str]) -> No
     for trial in result.trials:
         if trial.is_feasible:
             groups.setdefault(_group(result, trial), []).append(trial)
-    for i, name in enumerate(sorted(groups)):
+    for i, name in enumerate(sorted(groups, key=lambda n: _order(result, groups[n][0]))):
         axes.scatter(
             *_points(groups[name], names),
             s=34,
@@ -94,9 +95,22 @@ def _draw_trials(axes: Axes, result: SearchResult, names: tuple[str, str]) -> No
 
 def _group(result: SearchResult, trial: Trial) -> str:
     """Returns what sets a point's marker: backend, and GPU or model where these vary."""
-    varied = {d.name for d in result.space.varied}
-    kinds = [k for k in ("model", "gpu", "backend", "backend_version") if k in varied]
-    return ", ".join(str(getattr(trial.deployment, k)) for k in kinds or ["backend"])
+    kinds = [d.name for d in _kinds(result)] or ["backend"]
+    return ", ".join(str(getattr(trial.deployment, k)) for k in kinds)
+
+
+def _order(result: SearchResult, trial: Trial) -> tuple[int, ...]:
+    """Returns where a trial's group stands among others: as the space was written, as in reports.
+
+    A value that a condition of the space put in comes last.
+    """
+    values = [(d.values, getattr(trial.deployment, d.name)) for d in _kinds(result)]
+    return tuple(known.index(v) if v in known else len(known) for known, v in values)
+
+
+def _kinds(result: SearchResult) -> list[Dimension]:
+    names = ("model", "gpu", "backend", "backend_version")
+    return [d for d in result.space.varied if d.name in names]
 
 
 def _draw_frontier(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:

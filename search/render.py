@@ -76,8 +76,8 @@ def frontier_table(result: SearchResult) -> Table:
     bounded = [slo.metric for slo in result.space.slos] or TAIL_METRICS
     metrics += [m for m in (*bounded, "usd_per_hour") if m not in metrics]
     title = f"Frontier: {len(result.frontier)} of {len(result.trials)} trials"
-    if len(result.short_list) < len(result.frontier):
-        title += f"; the simplest {len(result.short_list)} within {WITHIN:.0%} of them"
+    if {t.number for t in result.short_list} != {t.number for t in result.frontier}:
+        title += f"; shown are the simplest {len(result.short_list)} within {WITHIN:.0%} of them"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("trial", justify="right")
     table.add_column("shape", no_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Protocol
 
@@ -148,7 +149,7 @@ class StagingScheduler(Scheduler, Protocol):
         ...
 
 
-class StepByStep:
+class StepByStep(ABC):
     """For schedulers that form every step with a chunk by itself."""
 
     __slots__ = ()
@@ -158,9 +159,9 @@ class StepByStep:
         for seq in ended:
             self.finish(seq)
 
+    @abstractmethod
     def finish(self, seq: Sequence) -> None:
         """Lets go of a sequence that has all its tokens."""
-        raise NotImplementedError
 
     def chunk_repeats(self) -> int:
         """Returns 0."""
