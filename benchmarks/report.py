@@ -165,9 +165,11 @@ def _same_law(compared: Comparison) -> list[str]:
     ours, theirs = compared.our_outcomes, compared.their_outcomes
     if ours is None or theirs is None:
         return []
+    # Without shared prefixes neither reuses any.
     rows = [
         [label, f"{ours[name]:,.4g}", f"{theirs[name]:,.4g}", f"{ours[name] / theirs[name]:.3f}"]
         for name, label in NAMES.items()
+        if theirs[name]
     ]
     return [
         "What both find under the peer's timing law:",
