@@ -17,7 +17,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = {"src/dynosim": "dynosim"} | {
-    room: f"dynosim/{room}" for room in ("hardware_models", "sim", "accuracy", "search", "planning")
+    room: f"dynosim/{room}"
+    for room in ("hardware_models", "sim", "accuracy", "search", "planning", "verification")
 }
 COMPILED = (
     "hardware_models/timing/decode_rows.py",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim")
+ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim", "verification")
 
 
 def _build(source: Path, out: Path, *kinds: str) -> None:

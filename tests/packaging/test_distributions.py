@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim")
+ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim", "verification")
 
 
 def files_of_rooms(checkout: Path) -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim")
+ROOMS = ("accuracy", "hardware_models", "planning", "search", "sim", "verification")
 
 
 @dataclass(frozen=True)

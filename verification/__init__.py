@@ -1,0 +1,1 @@
+"""From a frontier to a real engine and back: choose, launch, load, read, compare, feed back."""

@@ -1,0 +1,1 @@
+"""Places where candidates can be measured, one file each."""
