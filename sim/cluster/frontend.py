@@ -19,7 +19,6 @@ from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.step_times import StepTimes
 
-
 _AT_ONCE = 1 << 16
 """Runs whose delivery is worked out at once: what that takes beside the result stays small."""
 
