@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dynosim.search.figure import COLOURS, GREY, axis_metrics
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PREDICTED, SEEN = COLOURS[0], COLOURS[5]
+Point = tuple[float, float]
+Names = tuple[str, str]
 
 
 def overlay_figure(result: SearchResult, measured: Sequence[Measured], verdict: Verdict) -> Figure:
@@ -35,72 +37,84 @@ def overlay_figure(result: SearchResult, measured: Sequence[Measured], verdict: 
     axes = figure.add_subplot()
     names = axis_metrics(result)
     _draw_run(axes, result, names)
-    drawn = [
-        m for m in measured if m and _at(m.metrics, names) and _at(m.pick.trial.metrics, names)
-    ]
-    _draw_picks(axes, drawn, names, verdict)
+    _draw_picks(axes, measured, names, verdict)
     _dress(axes, result, names, verdict)
     return figure
 
 
-def _at(metrics: dict[str, float] | object, names: tuple[str, str]) -> tuple[float, float] | None:
-    values = [metrics.get(n, math.nan) for n in names] if isinstance(metrics, dict) else []
-    return (values[0], values[1]) if values and all(map(math.isfinite, values)) else None
+def _at(metrics: Mapping[str, float], names: Names) -> Point | None:
+    """Returns where a trial lies; None where one of the two metrics is not known."""
+    x, y = (metrics.get(name, math.nan) for name in names)
+    return (x, y) if math.isfinite(x) and math.isfinite(y) else None
 
 
-def _draw_run(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
-    others = _points([t for t in result.trials if t.is_feasible], names)
-    axes.scatter(*others, s=14, c=GREY, marker=".", label="feasible trials", zorder=1)
-    x, y = _points(result.frontier, names)
-    pairs = sorted(zip(x, y, strict=True))
-    axes.plot(*zip(*pairs, strict=True), color="black", linewidth=1.2, linestyle="--", zorder=2,
-              label="predicted frontier")  # fmt: skip
+def _draw_run(axes: Axes, result: SearchResult, names: Names) -> None:
+    x, y = _points([t for t in result.trials if t.is_feasible], names)
+    axes.scatter(x, y, s=14, c=GREY, marker=".", label="feasible trials", zorder=1)
+    pairs = sorted(zip(*_points(result.frontier, names), strict=True))
+    axes.plot(
+        [x for x, _ in pairs],
+        [y for _, y in pairs],
+        color="black",
+        linewidth=1.2,
+        linestyle="--",
+        label="predicted frontier",
+        zorder=2,
+    )
 
 
-def _points(trials: Sequence[Trial], names: tuple[str, str]) -> tuple[list[float], list[float]]:
-    found = [at for t in trials if (at := _at(dict(t.metrics), names))]
+def _points(trials: Sequence[Trial], names: Names) -> tuple[list[float], list[float]]:
+    found = [at for t in trials if (at := _at(t.metrics, names))]
     return [x for x, _ in found], [y for _, y in found]
 
 
-def _draw_picks(
-    axes: Axes, drawn: Sequence[Measured], names: tuple[str, str], verdict: Verdict
-) -> None:
-    for i, one in enumerate(drawn):
-        start, end = _at(dict(one.pick.trial.metrics), names), _at(one.metrics, names)
-        assert start is not None and end is not None, "not drawn"
-        axes.annotate(
-            "",
-            xy=end,
-            xytext=start,
-            arrowprops={"arrowstyle": "->", "color": "#404040", "lw": 1.2, "shrinkA": 5},
-            zorder=4,
-        )
-        is_first = i == 0
-        axes.scatter(*start, s=64, facecolors="white", edgecolors=PREDICTED, linewidths=1.8,
-                     zorder=5, label="predicted" if is_first else None)  # fmt: skip
-        low_high = [_range(one, name) for name in names]
-        axes.errorbar(
-            *end,
-            xerr=[[end[0] - low_high[0][0]], [low_high[0][1] - end[0]]],
-            yerr=[[end[1] - low_high[1][0]], [low_high[1][1] - end[1]]],
-            fmt="D",
-            color=SEEN,
-            markeredgecolor="black",
-            ms=7,
-            capsize=3,
-            zorder=6,
-            label="measured, with its repeats" if is_first else None,
-        )
+def _draw_picks(axes: Axes, measured: Sequence[Measured], names: Names, verdict: Verdict) -> None:
+    labels = {"predicted": "predicted", "measured": "measured, with its repeats"}
+    for one in measured:
+        start, end = _at(one.pick.trial.metrics, names), _at(one.metrics, names)
+        if start is None or end is None:
+            continue
+        _draw_arrow(axes, start, end, labels.pop("predicted", None))
+        _draw_repeats(axes, one, names, end, labels.pop("measured", None))
         words = f"{one.pick.number}" + (" (winner)" if one.pick.number == verdict.winner else "")
         axes.annotate(words, end, (9, 7), textcoords="offset points", fontsize=9, zorder=7)
 
 
-def _range(measured: Measured, name: str) -> tuple[float, float]:
-    values = [r[name] for r in measured.repeats]
-    return min(values), max(values)
+def _draw_arrow(axes: Axes, start: Point, end: Point, label: str | None) -> None:
+    style = {"arrowstyle": "->", "color": "#404040", "lw": 1.2, "shrinkA": 5}
+    axes.annotate("", xy=end, xytext=start, arrowprops=style, zorder=4)
+    axes.scatter(
+        start[0],
+        start[1],
+        s=64,
+        facecolors="white",
+        edgecolors=PREDICTED,
+        linewidths=1.8,
+        zorder=5,
+        label=label,
+    )
 
 
-def _dress(axes: Axes, result: SearchResult, names: tuple[str, str], verdict: Verdict) -> None:
+def _draw_repeats(axes: Axes, one: Measured, names: Names, at: Point, label: str | None) -> None:
+    """Draws a measurement with bars from its smallest to its largest repeat."""
+    ends = [(min(r[n] for r in one.repeats), max(r[n] for r in one.repeats)) for n in names]
+    bars = [[[centre - low], [high - centre]] for centre, (low, high) in zip(at, ends, strict=True)]
+    axes.errorbar(
+        at[0],
+        at[1],
+        xerr=bars[0],
+        yerr=bars[1],
+        fmt="D",
+        color=SEEN,
+        markeredgecolor="black",
+        ms=7,
+        capsize=3,
+        zorder=6,
+        label=label,
+    )
+
+
+def _dress(axes: Axes, result: SearchResult, names: Names, verdict: Verdict) -> None:
     axes.set_xlabel(METRICS[names[0]].axis)
     axes.set_ylabel(METRICS[names[1]].axis)
     models = sorted({str(t.deployment.model) for t in result.trials})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 
+from dynosim.accuracy.results.base import MeasuredRun
 from dynosim.search.trial import Trial
 from dynosim.sim.metrics import Metrics
 from dynosim.verification.choice import Pick
@@ -57,6 +58,16 @@ class Measured:
         return max(scores) - min(scores) if scores else math.nan
 
 
+def metrics_of_run(run: MeasuredRun) -> Metrics:
+    """Returns a run's metrics with the token rates that follow from its lengths."""
+    metrics = dict(run.measured)
+    if rate := metrics.get("request_throughput"):
+        metrics.setdefault("output_throughput", rate * run.output_tokens)
+    if tok_s := metrics.get("output_throughput"):
+        metrics["total_token_throughput"] = tok_s * (1 + run.input_tokens / run.output_tokens)
+    return metrics
+
+
 def with_derived(measured: Metrics, trial: Trial) -> Metrics:
     """Returns a client's metrics with those that follow from them, as a search has them.
 
@@ -64,6 +75,12 @@ def with_derived(measured: Metrics, trial: Trial) -> Metrics:
     deployment's own and are taken from the trial.
     """
     found = dict(measured)
+    for kind in ("ttft", "tpot", "itl", "e2el"):
+        # Two names of one figure; files of tools have either.
+        pair = (f"median_{kind}_ms", f"p50_{kind}_ms")
+        for name, twin in (pair, pair[::-1]):
+            if twin in found:
+                found.setdefault(name, found[twin])
     gpus = trial.metrics.get("num_gpus", float(trial.deployment.num_gpus))
     for name in ("num_gpus", "usd_per_hour", "quality"):
         if name in trial.metrics:
@@ -76,10 +93,4 @@ def with_derived(measured: Metrics, trial: Trial) -> Metrics:
         found["total_tok_s_per_gpu"] = found["total_token_throughput"] / gpus
     if (tpot_ms := found.get("median_tpot_ms", 0.0)) > 0:
         found["output_tok_s_per_user"] = 1e3 / tpot_ms
-    for kind in ("ttft", "tpot", "itl", "e2el"):
-        # Two names of one figure; files of tools have either.
-        pair = (f"median_{kind}_ms", f"p50_{kind}_ms")
-        for name, twin in (pair, pair[::-1]):
-            if twin in found:
-                found.setdefault(name, found[twin])
     return found
