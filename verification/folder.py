@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dynosim.accuracy.calibrate import Calibrated, about_fit, write_document
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.run_folder import RunFolder
 from dynosim.verification.load.measured import read_observed, write_observed
@@ -16,13 +17,14 @@ from dynosim.verification.observed import ObservedRun
 from dynosim.verification.schedule import Turn
 
 NAME = "verification"
-_IDENTITY, _RUNS, LOGS = "plan.json", "runs", "logs"
+CALIBRATION = "calibration.yaml"
+_IDENTITY, _RUNS, _LOGS = "plan.json", "runs", "logs"
 _RESULTS = (
     "verification.json",
     "verification.html",
     "overlay.png",
     "overlay.svg",
-    "calibration.yaml",
+    CALIBRATION,
 )
 
 
@@ -89,7 +91,7 @@ class VerificationFolder:
 
     def logs(self, turn: Turn) -> Path:
         """Returns the folder for the logs of one measurement."""
-        return self.path / LOGS / turn.name
+        return self.path / _LOGS / turn.name
 
     def observed(self, turn: Turn) -> ObservedRun | None:
         """Returns what an earlier call observed; None where it did not come to it."""
@@ -105,6 +107,21 @@ class VerificationFolder:
     def write(self, name: str, data: bytes) -> None:
         """Writes a file in one piece."""
         self._folder.write(name, data)
+
+    def write_with(self, name: str, writer: Callable[[Path], None]) -> None:
+        """Lets ``writer`` write a file, which then appears in one piece."""
+        self._folder.write_with(name, writer)
+
+    def write_calibration(self, calibrated: Calibrated) -> None:
+        """Writes fitted overheads as ``dynosim calibrate fit`` writes them."""
+        sources = sorted(file.name for file in (self.path / _RUNS).glob("*.json"))
+        about = about_fit(["dynosim", "verify"], sources)
+        write_document(calibrated.document(about), self.calibration)
+
+    @property
+    def calibration(self) -> Path:
+        """The file of overheads that are fitted to the measurements."""
+        return self.path / CALIBRATION
 
     def _file(self, turn: Turn) -> Path:
         return self.path / _RUNS / f"{turn.name}.json"
