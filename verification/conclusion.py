@@ -74,7 +74,8 @@ def conclude(
             measured, prepared.load, seed=prepared.task.seed, jobs=jobs, tell=tell
         )
         if folder is not None:
-            folder.write_calibration(calibrated)
+            sources = [f"trial {m.pick.number}" for m in measured if m]
+            folder.write_calibration(calibrated, sources)
         rescored = _rescored(prepared, measured, feedback, folder)
     return Conclusion(
         prepared=prepared,

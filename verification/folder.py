@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,14 +32,14 @@ class VerificationFolder:
     """Keeps what was observed, a file a measurement; a context manager that holds its lock.
 
     ``identity`` is what measurements must have in common to stand side by side: the run, the load,
-    the target. UserError where the folder holds measurements and neither ``resume`` nor
-    ``overwrite`` is asked for, or those of another identity.
+    the target; None where nothing is to be measured. UserError where the folder holds measurements
+    and neither ``resume`` nor ``overwrite`` is asked for, or those of another identity.
     """
 
     def __init__(
         self,
         run: Path,
-        identity: Mapping[str, Any],
+        identity: Mapping[str, Any] | None,
         *,
         resume: bool = False,
         overwrite: bool = False,
@@ -47,7 +47,8 @@ class VerificationFolder:
         if resume and overwrite:
             raise UserError("--resume and --overwrite exclude each other")
         self.path = run / NAME
-        self._identity, self._resume, self._overwrite = dict(identity), resume, overwrite
+        self._resume, self._overwrite = resume, overwrite
+        self._identity = None if identity is None else dict(identity)
         # Its own file list does not matter: what a search left is in the folder above.
         self._folder = RunFolder(self.path, resume=True)
 
@@ -69,6 +70,8 @@ class VerificationFolder:
         self._folder.__exit__(kind, error, trace)
 
     def _claim(self) -> None:
+        if self._identity is None:
+            return
         file = self.path / _IDENTITY
         held = sorted((self.path / _RUNS).glob("*.json"))
         if self._overwrite:
@@ -112,9 +115,9 @@ class VerificationFolder:
         """Lets ``writer`` write a file, which then appears in one piece."""
         self._folder.write_with(name, writer)
 
-    def write_calibration(self, calibrated: Calibrated) -> None:
-        """Writes fitted overheads as ``dynosim calibrate fit`` writes them."""
-        sources = sorted(file.name for file in (self.path / _RUNS).glob("*.json"))
+    def write_calibration(self, calibrated: Calibrated, sources: Sequence[str]) -> None:
+        """Writes fitted overheads as ``dynosim calibrate fit`` writes them; ``sources`` are the
+        names of what they are fitted to."""
         about = about_fit(["dynosim", "verify"], sources)
         write_document(calibrated.document(about), self.calibration)
 

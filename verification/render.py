@@ -109,8 +109,8 @@ def summary_lines(conclusion: Conclusion) -> Iterator[str]:
         yield _order(ranking, conclusion.prepared.preference)
     if (regret := conclusion.regret) is not None:
         yield (
-            f"regret: {regret.share:.1%} (trial {regret.pick} against trial {regret.best}, the best "
-            f"measured; noise {regret.noise:.1%})"
+            f"regret: {regret.share:.1%} (trial {regret.pick} against trial {regret.best}, the "
+            f"best measured; noise {regret.noise:.1%})"
         )
     for measured, facts in zip(conclusion.measured, conclusion.facts, strict=True):
         for fact in facts:
@@ -136,8 +136,8 @@ def _order(ranking: Ranking, preference: Preference) -> str:
     turned = [f"{p.first} and {p.second}" for p in ranking.pairs if not p.is_kept]
     words = f"; turned: {', '.join(turned)}" if turned else ""
     return (
-        f"order by {name}: Kendall tau {tau}, {ranking.kept} of {len(ranking.pairs)} predicted gaps "
-        f"beyond the noise kept{words}"
+        f"order by {name}: Kendall tau {tau}, {ranking.kept} of {len(ranking.pairs)} predicted "
+        f"gaps beyond the noise kept{words}"
     )
 
 
