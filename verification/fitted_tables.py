@@ -26,10 +26,10 @@ LINEAR = ("gemm", "elementwise")
 def write_fitted(engine: ResolvedEngine, fit: StepFit, about: str, folder: Path) -> None:
     """Writes ``folder``: the engine's own tables times the fit's factors, and its overheads.
 
-    The folder is for ``--kernel-tables`` or, where the tables had a card, ``--gpu FOLDER/card.yaml``;
-    ``overheads.yaml`` in it for ``--calibration``. ``about`` says whose steps, in words. Ops that the
-    tables lack keep the times that they have from elsewhere. Raises UserError for an engine without
-    own tables.
+    The folder is for ``--kernel-tables`` or, where the tables had a card, for ``--gpu
+    FOLDER/card.yaml``; ``overheads.yaml`` in it for ``--calibration``. ``about`` says whose steps,
+    in words. Ops that the tables lack keep the times that they have from elsewhere. Raises
+    UserError for an engine without own tables.
     """
     if engine.gpu.own_tables is None:
         raise UserError("no own tables", where="kernel_tables", hint="dynosim calibrate measure")

@@ -121,11 +121,19 @@ def main(out: Path) -> int:
         "gates": [asdict(g) | {"error": g.error, "verdict": g.verdict} for g in gates],
         "parity": asdict(parity),
         "pairs": {"beyond_noise": beyond, "turned": turned},
+        "settings": {p.number: settings(p.trial.deployment) for p in prepared.picks},
         "is_passed": is_fine,
     }
     (out / "gates.json").write_text(json.dumps(document, indent=1) + "\n")
     print("passed" if is_fine else "missed")
     return 0 if is_fine else 1
+
+
+def settings(deployment: Deployment) -> str:
+    """Returns what the search varied, in words."""
+    cache = "on" if deployment.enable_prefix_caching else "off"
+    seqs, tokens = deployment.max_num_seqs, deployment.max_num_batched_tokens
+    return f"{seqs}, {tokens}, {cache}, {deployment.long_prefill_token_threshold}"
 
 
 def closed(out: Path) -> Iterator[Gate]:

@@ -69,9 +69,7 @@ def plan_of(load: Workload, repeat: int) -> LoadPlan:
     return plan_load(load, TokenIds(first=1000, end=31_000, seed=500 + repeat), warmup=WARM_UP)
 
 
-def _started(
-    stack: ExitStack, prepared: Prepared, out: Path, python: str
-) -> Mapping[int, Running]:
+def _started(stack: ExitStack, prepared: Prepared, out: Path, python: str) -> Mapping[int, Running]:
     engines = {}
     for pick in prepared.picks[:TOP]:
         options = TargetOptions(

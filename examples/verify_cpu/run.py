@@ -2,8 +2,8 @@
 
     python examples/verify_cpu/run.py --out runs/verify_cpu
 
-README.md says what is needed and how long it takes. Each stage leaves its files in the folder and is
-not repeated where they are there; remove what is to be done again.
+README.md says what is needed and how long it takes. Each stage leaves its files in the folder and
+is not repeated where they are there; remove what is to be done again.
 """
 
 from __future__ import annotations

@@ -70,7 +70,9 @@ def steps(engine: ResolvedEngine, seed: int) -> list[StepRecord]:
     costs = StepCosts.of(engine)
     found = []
     for _ in range(60):
-        decodes = tuple(Work(i, 1, int(random.integers(20, 2000))) for i in range(random.integers(9)))
+        decodes = tuple(
+            Work(i, 1, int(random.integers(20, 2000))) for i in range(random.integers(9))
+        )
         chunk = Work(99, int(random.integers(8, 500)), int(random.integers(0, 1000)))
         chunks = () if decodes and random.random() < 0.5 else (chunk,)
         new = {work.request: 1 for work in (*decodes, *chunks)}
@@ -91,7 +93,7 @@ def test_what_steps_are_made_of_is_found_again(engine: ResolvedEngine) -> None:
 
 
 def test_the_files_time_steps_as_they_were(engine: ResolvedEngine, tmp_path: Path) -> None:
-    """What is written, read back as any command reads it, prices the steps that it was fitted to."""
+    """What is written, read back as any command reads it, prices the fitted steps."""
     recorded = steps(engine, 1)
     fit = fit_steps(engine, {"a": recorded, "b": steps(engine, 2)})
     folder = tmp_path / "fitted"

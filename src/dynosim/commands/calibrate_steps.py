@@ -70,7 +70,7 @@ def calibrate_steps_command(
 
 
 def _read(logs: Sequence[Path]) -> tuple[Cells, str]:
-    """Returns the steps by load, which a file's name has before its first dot, and whose they are."""
+    """Returns the steps by load, which names a file up to its first dot, and whose they are."""
     cells: dict[str, list[StepRecord]] = {}
     names = set()
     for path in logs:
