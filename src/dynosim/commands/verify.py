@@ -310,7 +310,7 @@ def _about(saved: SavedRun, prepared: Prepared, where: str, repeats: int) -> dic
 def _plan_lines(prepared: Prepared, repeats: int) -> list[str]:
     load_s = expected_s(prepared.picks, repeats)
     return [
-        *pick_lines(prepared.picks),
+        *pick_lines(prepared.result, prepared.picks),
         f"{len(prepared.picks)} trials × {repeats} rounds of {len(prepared.load):,} requests: "
         f"about {duration_text(load_s)} of load by prediction, starts not included",
     ]
@@ -326,7 +326,7 @@ def _write_files(prepared: Prepared, run: Path, folder: Path, *, quiet: bool) ->
         path.write_text(text, encoding="utf-8")
         if name.endswith(".sh"):
             path.chmod(EXECUTABLE)
-    print("\n".join(pick_lines(prepared.picks)))
+    print("\n".join(pick_lines(prepared.result, prepared.picks)))
     print_note(f"written to {folder}: start with its README.md", quiet=quiet)
 
 
