@@ -27,6 +27,8 @@ COMMAND = ("vllm",)
 HOST = "127.0.0.1"
 TAIL_LINES = 8
 _POLL_S = 0.25
+_DYING_S = 2.0
+"""Seconds from a connection that breaks to the end of a process that broke it."""
 
 
 def make(options: TargetOptions) -> Target:
@@ -110,6 +112,14 @@ def _is_healthy(port: int) -> bool:
         return False
 
 
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Returns the code of a process that has ended, or is just about to; None for one that runs."""
+    try:
+        return process.wait(_DYING_S)
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def _not_up(message: str, log: Path) -> UserError:
     return UserError(f"{message}\n{tail(log)}", where="local-vllm", hint=f"its log: {log}")
 
@@ -133,7 +143,7 @@ class _Logged:
         try:
             seen = self.client.measure(plan)
         except UserError as error:
-            if (code := self.process.poll()) is None:
+            if (code := _ended(self.process)) is None:
                 raise
             message = f"vLLM ended with code {code} under load: {error.message}"
             raise _not_up(message, self.log) from None
