@@ -244,6 +244,9 @@ def verify_command(
     def tell(line: str) -> None:
         print_note(line, quiet=quiet)
 
+    if not files:
+        # What is wrong with the words is told before anything is written.
+        find_target(where, options)
     # Files of other tools stand beside what was measured here, and replace nothing of it.
     identity = None if files else {k: about[k] for k in ("run", "load", "target")}
     with VerificationFolder(run, identity, resume=resume, overwrite=overwrite) as folder:
