@@ -130,7 +130,9 @@ class _Choice:
             words.append(f"widest predicted interval (a factor of {math.exp(width):.3g})")
         if self.gaps[index] <= CLOSE:
             other = self.preference.recommended.number
-            words.append(f"a close rival of trial {other} ({math.expm1(self.gaps[index]):.1%})")
+            words.append(
+                f"a close rival of trial {other} ({math.expm1(self.gaps[index]):.1%} apart)"
+            )
         return ", ".join(words)
 
     def behind(self, count: int, taken: set[int]) -> list[Pick]:

@@ -18,7 +18,7 @@ from dynosim.verification.schedule import Turn
 
 NAME = "verification"
 CALIBRATION = "calibration.yaml"
-_IDENTITY, _RUNS, _LOGS = "plan.json", "runs", "logs"
+_IDENTITY, _RUNS, _LOGS = "identity.json", "runs", "logs"
 _RESULTS = (
     "verification.json",
     "verification.html",

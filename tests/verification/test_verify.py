@@ -234,7 +234,7 @@ def test_the_screen_and_the_files(run: Path, dynosim: Callable[..., Any], use: U
         "overlay.svg",
         "calibration.yaml",
         "runs",
-        "plan.json",
+        "identity.json",
     } == names - {"logs"}
     page = (run / "verification" / "verification.html").read_text("utf-8")
     assert "<strong>confirmed</strong>" in page

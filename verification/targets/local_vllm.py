@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import time
@@ -25,7 +26,9 @@ from dynosim.verification.vllm_log import facts_of
 
 COMMAND = ("vllm",)
 HOST = "127.0.0.1"
-TAIL_LINES = 8
+TAIL_LINES = 6
+_TAIL_BYTES = 65_536
+_ERROR = re.compile(r"\b\w+(?:Error|Exception): ")
 _POLL_S = 0.25
 _DYING_S = 2.0
 """Seconds from a connection that breaks to the end of a process that broke it."""
@@ -121,13 +124,12 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def _not_up(message: str, log: Path) -> UserError:
-    return UserError(f"{message}\n{tail(log)}", where="local-vllm", hint=f"its log: {log}")
-
-
-def tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """Returns the last lines of a log, indented."""
-    text = log.read_bytes()[-65_536:].decode(errors="replace").splitlines()
-    return "\n".join(f"  | {line}" for line in text[-lines:]) or "  | (its log is empty)"
+    lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").splitlines()
+    # Warnings of helper processes come after what an engine dies of.
+    complaints = [line for line in lines[:-TAIL_LINES] if _ERROR.search(line)]
+    shown = [*complaints[-1:], *lines[-TAIL_LINES:]]
+    tail = "\n".join(f"  | {line}" for line in shown) or "  | (its log is empty)"
+    return UserError(f"{message}\n{tail}", where="local-vllm", hint=f"its log: {log}")
 
 
 @dataclass(frozen=True)

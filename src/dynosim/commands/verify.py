@@ -107,6 +107,7 @@ EngineArgs = Annotated[
     str,
     Parameter(
         metavar="WORDS",
+        allow_leading_hyphen=True,
         help="More arguments of the engine, as in '--dtype float32 --enforce-eager'.",
     ),
 ]
