@@ -165,7 +165,7 @@ class Engine:
             await asyncio.sleep(came_s + self.ttft_s + done * self.tpot_s - time.monotonic())
             so_far = min(done + self.step, tokens)
             counts = {"completion_tokens": so_far, "prompt_tokens": prompt}
-            more = {"usage": counts} if self.counts_along else {}
+            more: dict[str, Any] = {"usage": counts} if self.counts_along else {}
             times.append(time.monotonic())
             writer.write(chunk(token(**more)))
         writer.write(chunk(usage(tokens, prompt) + event("[DONE]")) + chunk(""))
