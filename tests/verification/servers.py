@@ -7,9 +7,9 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,16 @@ def served(connection: Connection, tls: ssl.SSLContext | None = None) -> Iterato
     finally:
         stop()
         thread.join(5)
+
+
+@asynccontextmanager
+async def served_here(connection: Connection) -> AsyncIterator[str]:
+    """Yields the address of a server in the running loop: no other thread comes in between."""
+    server = await asyncio.start_server(_closing(connection), HOST, 0)
+    try:
+        yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
 
 
 def _closing(connection: Connection) -> Connection:
@@ -155,7 +165,7 @@ class Engine:
             await asyncio.sleep(came_s + self.ttft_s + done * self.tpot_s - time.monotonic())
             so_far = min(done + self.step, tokens)
             counts = {"completion_tokens": so_far, "prompt_tokens": prompt}
-            more = {"usage": counts} if self.counts_along else {}
+            more: dict[str, Any] = {"usage": counts} if self.counts_along else {}
             times.append(time.monotonic())
             writer.write(chunk(token(**more)))
         writer.write(chunk(usage(tokens, prompt) + event("[DONE]")) + chunk(""))

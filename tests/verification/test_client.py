@@ -11,14 +11,14 @@ import pytest
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.sim.workload.turns import Turns
-from dynosim.verification.load.client import measure_load
+from dynosim.verification.load.client import measure_load, observe_load
 from dynosim.verification.load.endpoint import Endpoint
 from dynosim.verification.load.limits import Limits
 from dynosim.verification.load.measured import measured_run
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun
 from loads import plan
-from servers import Engine, served
+from servers import Engine, served, served_here
 
 # A busy machine may be late: what is tested here does not depend on it.
 PATIENT = Limits(max_lag_share=float("inf"), request_timeout_s=20.0, run_timeout_s=60.0)
@@ -30,19 +30,28 @@ def measure(engine: Engine, load: LoadPlan, limits: Limits = PATIENT) -> Observe
         return measure_load(Endpoint.at(url), "m", load, limits)
 
 
-@pytest.mark.parametrize("cap", [3, None])
-def test_times_are_those_of_the_server(cap: int | None) -> None:
-    engine = Engine(ttft_s=0.05, tpot_s=0.02)
-    run = measure(engine, plan(9, tokens=8, warmup=2, cap=cap))
+CLOSED = plan(17, tokens=6, warmup=2, cap=1)
+SPACED = replace(CLOSED, max_concurrency=None, send_s=(*[0.0] * 2, *[0.03 * i for i in range(17)]))
+
+
+@pytest.mark.parametrize("load", [CLOSED, SPACED], ids=["closed loop", "open loop"])
+def test_times_are_those_of_the_server(load: LoadPlan) -> None:
+    engine = Engine(ttft_s=0.04, tpot_s=0.01)
+
+    async def in_one_loop() -> ObservedRun:
+        async with served_here(engine) as url:
+            return await observe_load(Endpoint.at(url), "m", load, PATIENT)
+
+    run = asyncio.run(in_one_loop())
     written = engine.written[2:]
     ttft_s = median(times[0] - came_s for came_s, times in written)
-    tpot_s = median((times[-1] - times[0]) / 7 for _, times in written)
-    found = measured_run(run, plan(9, tokens=8, warmup=2, cap=cap)).measured
+    tpot_s = median((times[-1] - times[0]) / 5 for _, times in written)
+    found = measured_run(run, load).measured
     assert found["median_ttft_ms"] / 1e3 == pytest.approx(ttft_s, abs=TOLERANCE_S)
     assert found["median_tpot_ms"] / 1e3 == pytest.approx(tpot_s, abs=TOLERANCE_S)
-    assert ttft_s >= 0.05
+    assert ttft_s >= engine.ttft_s
     assert all(request.error is None for request in run.requests)
-    assert [r.index for r in run.requests] == list(range(2, 11))
+    assert [request.index for request in run.requests] == list(range(2, 19))
 
 
 def test_requests_are_what_was_planned() -> None:
@@ -62,9 +71,9 @@ def test_an_open_loop_sends_at_its_times() -> None:
     load = replace(plan(5, warmup=1, cap=None), send_s=send_s)
     run = measure(Engine(ttft_s=0.2), load)
     assert [r.planned_s for r in run.requests] == list(send_s[1:])
-    lags_s = [r.sent_s - r.planned_s for r in run.requests]
-    assert min(lags_s) >= 0
-    assert median(lags_s) < TOLERANCE_S
+    assert all(r.sent_s >= r.planned_s for r in run.requests)
+    in_time = [(r.sent_s, r.index) for r in run.requests if r.planned_s > 0.1]
+    assert in_time == sorted(in_time)
 
 
 def test_a_closed_loop_keeps_its_slots_busy_and_its_connections_open() -> None:
@@ -79,7 +88,7 @@ def test_a_closed_loop_keeps_its_slots_busy_and_its_connections_open() -> None:
         assert in_flight <= 3
     for request in run.requests[3:]:
         over_s = [other.token_s[-1] for other in run.requests[: request.index]]
-        assert any(abs(request.planned_s - at_s) < 0.01 for at_s in over_s)
+        assert request.planned_s in over_s
     # Three, and one that read the metrics.
     assert engine.connections <= 5
 
@@ -89,8 +98,8 @@ def test_turns_wait_for_their_answers_and_think() -> None:
     load = replace(plan(4, cap=None), turns=turns)
     run = measure(Engine(ttft_s=0.02), load)
     one, two, other, three = run.requests
-    assert two.planned_s == pytest.approx(one.token_s[-1] + 0.1, abs=TOLERANCE_S)
-    assert three.planned_s == pytest.approx(two.token_s[-1] + 0.05, abs=TOLERANCE_S)
+    assert two.planned_s == pytest.approx(one.token_s[-1] + 0.1)
+    assert three.planned_s == pytest.approx(two.token_s[-1] + 0.05)
     assert other.planned_s == 0.0
 
 
@@ -103,9 +112,8 @@ def test_tokens_that_come_together_have_one_time(counts_along: bool) -> None:
         assert len(set(request.token_s)) == 3
     assert bool(run.notes) is not counts_along
     found = measured_run(run, load).measured
-    # Events are 30 ms apart, so the second tokens come after 60 of them: 6 gaps.
-    assert found["median_tpot_ms"] == pytest.approx(10, rel=0.2)
-    assert found["median_itl_ms"] == pytest.approx(30, rel=0.2)
+    # Seven tokens have six gaps, of which four are none.
+    assert found["mean_itl_ms"] == pytest.approx(found["mean_tpot_ms"] * 6 / 2)
 
 
 def test_a_notebook_has_a_loop_already() -> None:

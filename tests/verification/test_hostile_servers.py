@@ -285,15 +285,18 @@ def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
     server = Faulty(stream(GOOD))
     with (
         served(server, context) as url,
-        pytest.raises(UserError, match="no trusted TLS connection: .*self.signed certificate"),
+        pytest.raises(UserError, match=r"no trusted TLS connection: .*self.signed certificate"),
     ):
         measure_load(Endpoint.at(url), "m", LOAD, LIMITS)
     assert not server.requests
 
 
 def test_no_tls_where_https_was_asked_for() -> None:
+    async def no_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
     with (
-        served(Faulty(stream(GOOD))) as url,
+        served(no_tls) as url,
         pytest.raises(UserError, match=r"no trusted TLS connection|no connection"),
     ):
         measure_load(Endpoint.at(url.replace("http", "https")), "m", LOAD, LIMITS)

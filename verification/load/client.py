@@ -47,7 +47,14 @@ def measure_load(
     generator itself was too late.
     """
     check_installed()
-    return run_async(_Measurement(endpoint, model, plan, limits or Limits()).run())
+    return run_async(observe_load(endpoint, model, plan, limits))
+
+
+async def observe_load(
+    endpoint: Endpoint, model: str, plan: LoadPlan, limits: Limits | None = None
+) -> ObservedRun:
+    """Returns what :func:`measure_load` does, in the loop that runs."""
+    return await _Measurement(endpoint, model, plan, limits or Limits()).run()
 
 
 class _Measurement:
