@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 from dynosim.search.figure import short_name
 from dynosim.search.metric import METRICS
-from dynosim.search.render import SHORT_METRICS
+from dynosim.search.render import SHORT_FIELDS, SHORT_METRICS
+from dynosim.search.result import SearchResult
+from dynosim.search.trial import Trial
 from dynosim.verification.choice import Pick
 from dynosim.verification.comparison import Row
 from dynosim.verification.conclusion import Conclusion
 from dynosim.verification.measured import DRIFT
 from dynosim.verification.preference import Preference
 from dynosim.verification.ranking import Ranking
+from dynosim.verification.regret import Regret
 from dynosim.verification.rescore import Rescored
 
 if TYPE_CHECKING:
@@ -23,17 +26,36 @@ if TYPE_CHECKING:
 LATENCIES = ("median_ttft_ms", "median_tpot_ms")
 """Shown beside the objectives while they fit on a screen."""
 MOST_ROWS = 24
+IN_SHORT_NAME = (
+    "backend",
+    "gpu",
+    "replicas",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+)
 REASON_CHARS = 76
 
 
-def pick_lines(picks: Sequence[Pick]) -> list[str]:
+def pick_lines(result: SearchResult, picks: Sequence[Pick]) -> list[str]:
     """Returns a line a pick: trial, deployment and why it is worth measuring."""
-    names = [short_name(p.trial) for p in picks]
+    names = [name_of(result, p.trial) for p in picks]
     widest = max(map(len, names), default=0)
     return [
         f"trial {p.number:<5} {name:<{widest}}  {_cut(p.reason)}"
         for p, name in zip(picks, names, strict=True)
     ]
+
+
+def name_of(result: SearchResult, trial: Trial) -> str:
+    """Returns a deployment in a few words, with what varies over the run."""
+    varied = [d.name for d in result.space.varied if d.name not in IN_SHORT_NAME]
+    words = [f"{SHORT_FIELDS.get(n, n)} {_value(getattr(trial.deployment, n))}" for n in varied]
+    return ", ".join([short_name(trial), *words])
+
+
+def _value(value: object) -> str:
+    return "default" if value is None else str(value).lower()
 
 
 def _cut(text: str) -> str:
@@ -53,7 +75,7 @@ def error_table(conclusion: Conclusion) -> Table:
     for measured, rows in zip(conclusion.measured, shown_rows(conclusion), strict=True):
         name = f"{measured.pick.number}"
         if measured.failure is not None:
-            found.add_row(name, "did not run: " + _cut(measured.failure.splitlines()[0]))
+            found.add_row(name, "not measured: " + _cut(measured.failure.splitlines()[0]))
         for row in rows:
             found.add_row(name, *_cells(row))
             name = ""
@@ -107,11 +129,8 @@ def summary_lines(conclusion: Conclusion) -> Iterator[str]:
     """Yields order, regret, KV cache, the new frontier and the verdict, each in a line or two."""
     for ranking in conclusion.rankings:
         yield _order(ranking, conclusion.prepared.preference)
-    if (regret := conclusion.regret) is not None:
-        yield (
-            f"regret: {regret.share:.1%} (trial {regret.pick} against trial {regret.best}, the "
-            f"best measured; noise {regret.noise:.1%})"
-        )
+    if conclusion.regret is not None:
+        yield _regret(conclusion.regret)
     for measured, facts in zip(conclusion.measured, conclusion.facts, strict=True):
         for fact in facts:
             yield (
@@ -135,9 +154,17 @@ def _order(ranking: Ranking, preference: Preference) -> str:
     tau = "–" if math.isnan(ranking.tau) else f"{ranking.tau:.2f}"
     turned = [f"{p.first} and {p.second}" for p in ranking.pairs if not p.is_kept]
     words = f"; turned: {', '.join(turned)}" if turned else ""
+    count = len(ranking.pairs)
+    kept = f"{ranking.kept} of {count} predicted gaps beyond the noise kept{words}"
+    return f"order by {name}: Kendall tau {tau}, {kept if count else 'no gap beyond the noise'}"
+
+
+def _regret(regret: Regret) -> str:
+    if regret.best == regret.pick:
+        return f"regret: none, trial {regret.pick} is the best measured"
     return (
-        f"order by {name}: Kendall tau {tau}, {ranking.kept} of {len(ranking.pairs)} predicted "
-        f"gaps beyond the noise kept{words}"
+        f"regret: {regret.share:.1%} (trial {regret.pick} against trial {regret.best}, the best "
+        f"measured; noise {regret.noise:.1%})"
     )
 
 
@@ -161,7 +188,7 @@ def print_conclusion(conclusion: Conclusion) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200, color_system=None)
-    for line in pick_lines([m.pick for m in conclusion.measured]):
+    for line in pick_lines(conclusion.prepared.result, [m.pick for m in conclusion.measured]):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     console.print(error_table(conclusion))
     for line in summary_lines(conclusion):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import time
@@ -19,14 +20,19 @@ from dynosim.planning.exports.vllm import arguments
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun
 from dynosim.verification.subprocess_group import running
-from dynosim.verification.target import Running, Target, TargetOptions
+from dynosim.verification.target import EngineFailed, Running, Target, TargetOptions
 from dynosim.verification.targets import url
 from dynosim.verification.vllm_log import facts_of
 
+NAME = "local-vllm"
 COMMAND = ("vllm",)
 HOST = "127.0.0.1"
-TAIL_LINES = 8
+TAIL_LINES = 6
+_TAIL_BYTES = 65_536
+_ERROR = re.compile(r"\b\w+(?:Error|Exception): ")
 _POLL_S = 0.25
+_DYING_S = 2.0
+"""Seconds from a connection that breaks to the end of a process that broke it."""
 
 
 def make(options: TargetOptions) -> Target:
@@ -94,11 +100,13 @@ def _wait_healthy(process: subprocess.Popen[bytes], port: int, log: Path, timeou
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
         if (code := process.poll()) is not None:
-            raise _not_up(f"vLLM ended with code {code} before it was healthy", log)
+            message = f"vLLM ended with code {code} before it was healthy"
+            raise EngineFailed(f"{message}\n{tail(log)}", where=NAME, hint=_its_log(log))
         if _is_healthy(port):
             return
         time.sleep(_POLL_S)
-    raise _not_up(f"vLLM was not healthy within {timeout_s:g} s", log)
+    message = f"vLLM was not healthy within {timeout_s:g} s\n{tail(log)}"
+    raise UserError(message, where=NAME, hint=_its_log(log))
 
 
 def _is_healthy(port: int) -> bool:
@@ -110,14 +118,25 @@ def _is_healthy(port: int) -> bool:
         return False
 
 
-def _not_up(message: str, log: Path) -> UserError:
-    return UserError(f"{message}\n{tail(log)}", where="local-vllm", hint=f"its log: {log}")
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Returns the code of a process that has ended, or is just about to; None for one that runs."""
+    try:
+        return process.wait(_DYING_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
-def tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """Returns the last lines of a log, indented."""
-    text = log.read_bytes()[-65_536:].decode(errors="replace").splitlines()
-    return "\n".join(f"  | {line}" for line in text[-lines:]) or "  | (its log is empty)"
+def tail(log: Path) -> str:
+    """Returns the last lines of a log, below the last complaint before them."""
+    lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").splitlines()
+    # Warnings of helper processes come after what an engine dies of.
+    complaints = [line for line in lines[:-TAIL_LINES] if _ERROR.search(line)]
+    shown = [*complaints[-1:], *lines[-TAIL_LINES:]]
+    return "\n".join(f"  | {line}" for line in shown) or "  | (its log is empty)"
+
+
+def _its_log(log: Path) -> str:
+    return f"its log: {log}"
 
 
 @dataclass(frozen=True)
@@ -133,10 +152,12 @@ class _Logged:
         try:
             seen = self.client.measure(plan)
         except UserError as error:
-            if (code := self.process.poll()) is None:
+            if (code := _ended(self.process)) is None:
                 raise
             message = f"vLLM ended with code {code} under load: {error.message}"
-            raise _not_up(message, self.log) from None
+            raise EngineFailed(
+                f"{message}\n{tail(self.log)}", where=NAME, hint=_its_log(self.log)
+            ) from None
         text = self.log.read_text(encoding="utf-8", errors="replace")
         facts = {**facts_of(text), "startup_total_s": self.started_s}
         return replace(seen, facts={**seen.facts, **facts})
