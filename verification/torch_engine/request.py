@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 
@@ -9,7 +10,7 @@ class Request:
     """Its tokens, how many of them are computed, and the KV blocks that hold those.
 
     ``tokens`` are the prompt's and the answer's so far. ``names`` identify the full blocks that are
-    findable by others, from the first.
+    findable by others, from the first. ``blocks`` are 32-bit numbers, for tensors made of them.
     """
 
     __slots__ = ("blocks", "computed", "max_tokens", "names", "number", "prompt_tokens", "tokens")
@@ -20,7 +21,7 @@ class Request:
         self.prompt_tokens = len(self.tokens)
         self.max_tokens = max_tokens
         self.computed = 0
-        self.blocks: list[int] = []
+        self.blocks = array("i")
         self.names: list[int] = []
 
     @property

@@ -6,6 +6,7 @@ them out; ``tests/verification`` holds both, and vLLM's own recorded steps, agai
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -89,7 +90,7 @@ class Scheduler:
         return -(-tokens // self.limits.block_size)
 
     def _give(self, request: Request, tokens: int, batch: Batch) -> None:
-        request.blocks += self.pool.take(self._lacks(request, tokens))
+        request.blocks.extend(self.pool.take(self._lacks(request, tokens)))
         known = request.computed + tokens
         self.pool.name(request.tokens, known, request.blocks, request.names)
         batch.work.append((request, tokens))
@@ -118,7 +119,8 @@ class Scheduler:
                 return
             self.waiting.popleft()
             pool.hold(blocks)
-            request.blocks, request.names, request.computed = blocks, names, cached
+            request.blocks, request.names = array("i", blocks), names
+            request.computed = cached
             self.running.append(request)
             self._give(request, tokens, batch)
             budget -= tokens
@@ -144,7 +146,7 @@ class Scheduler:
 
     def _free(self, request: Request) -> None:
         self.pool.free(request.blocks)
-        request.blocks, request.names = [], []
+        request.blocks, request.names = array("i"), []
 
 
 def check_limits(limits: EngineLimits) -> None:
