@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +15,13 @@ from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.stepped.clocks import Replayed
 from dynosim.verification.stepped.engine import EngineStep
 from dynosim.verification.stepped.run import run_stepped
-from dynosim.verification.torch_engine.attention import Layout, attention_for
+from dynosim.verification.torch_engine.attention import (
+    Attention,
+    FlashAttention,
+    Layout,
+    attention_for,
+)
+from dynosim.verification.torch_engine.decode_graphs import DecodeGraphs
 from dynosim.verification.torch_engine.decoder import Decoder
 from dynosim.verification.torch_engine.decoder_config import DecoderConfig, parse_decoder_config
 from dynosim.verification.torch_engine.engine import BuiltinEngine
@@ -66,16 +75,29 @@ def widened(weights: Weights) -> Weights:
 
 
 def engine_of(
-    config: DecoderConfig, weights: Weights, limits: EngineLimits, num_blocks: int
+    config: DecoderConfig,
+    weights: Weights,
+    limits: EngineLimits,
+    num_blocks: int,
+    attention: Attention | None = None,
+    graphs: bool = False,
 ) -> tuple[BuiltinEngine, Answers]:
     heads = (config.num_heads, config.num_kv_heads, config.head_dim)
-    attention = attention_for(torch, torch.device("cpu"), limits.block_size, heads)
+    attention = attention or attention_for(torch, torch.device("cpu"), limits.block_size, heads)
     decoder = Decoder(torch, config, weights, attention, max_positions=256)
     pages = torch.full(
         (config.num_layers, 2, num_blocks + 1, limits.block_size, heads[1], heads[2]), torch.nan
     )
-    answers = Answers(TorchRunner(torch, decoder, pages))
+    pages[:, :, -1] = 0.0
+    made = DecodeGraphs(torch, decoder, pages, (1, 2, 4), (4, 16), repeated) if graphs else None
+    answers = Answers(TorchRunner(torch, decoder, pages, made))
     return BuiltinEngine(limits, num_blocks, answers), answers
+
+
+def repeated(compute: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
+    """Stands in for a CUDA graph: computes again from the same tensors into the same tensor."""
+    answer = compute().clone()
+    return (lambda: answer.copy_(compute())), answer
 
 
 class Answers:
@@ -149,6 +171,90 @@ def test_a_plain_forward_pass_is_that_of_hugging_face(name: str) -> None:
     with torch.no_grad():
         theirs = model(torch.tensor([tokens])).logits[0]
     torch.testing.assert_close(logits(torch, config, weights, tokens), theirs, atol=2e-5, rtol=1e-4)
+
+
+# --- what only a GPU runs, with stand-ins for its kernels ---------------------------------------
+
+
+def packed_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    starts_q: Any,
+    starts_k: Any,
+    max_q: int,
+    max_k: int,
+    dropout: float,
+    is_causal: bool,
+    debug: bool,
+    *,
+    seqused_k: Any,
+    block_table: Any = None,
+) -> tuple[Any]:
+    """FlashAttention's contract, sequence by sequence."""
+    parts = []
+    for place, used in enumerate(seqused_k.tolist()):
+        assert used <= max_k
+        new = q[starts_q[place] : starts_q[place + 1]].transpose(0, 1)
+        assert new.shape[1] <= max_q
+        if block_table is None:
+            first = int(starts_k[place])
+            own = [part[first : first + used] for part in (k, v)]
+        else:
+            own = [part[block_table[place]].flatten(0, 1)[:used] for part in (k, v)]
+        mask = torch.ones(new.shape[1], used, dtype=torch.bool).tril(used - new.shape[1])
+        keys, values = (part.transpose(0, 1).unsqueeze(0) for part in own)
+        attend = torch.nn.functional.scaled_dot_product_attention
+        seen = attend(new.unsqueeze(0), keys, values, attn_mask=mask, enable_gqa=True)
+        parts.append(seen[0].transpose(0, 1))
+    return (torch.cat(parts),)
+
+
+def with_flash(kernel: Any) -> Any:
+    """Returns a PyTorch whose FlashAttention is ``kernel``."""
+    aten = SimpleNamespace(_flash_attention_forward=kernel)
+    return SimpleNamespace(**vars(torch) | {"ops": SimpleNamespace(aten=aten)})
+
+
+@pytest.mark.parametrize("pages", [True, False], ids=["block table", "gathered"])
+@pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "eager"])
+def test_the_path_of_a_gpu_answers_alike(pages: bool, graphs: bool) -> None:
+    config = parse_decoder_config(SMALL, "x")
+    weights = widened(random_weights(torch, config, torch.device("cpu"), torch.float32))
+    limits = EngineLimits(max_num_seqs=4, max_num_batched_tokens=16, block_size=4)
+    flash = FlashAttention(with_flash(packed_attention), reads_pages=pages)
+    engine, sampled = engine_of(config, weights, limits, 18, flash, graphs)
+    asked, answers = prompts(Random(7), [3, 40, 1, 25]), (12, 20, 5, 16)
+    plan = LoadPlan(prompts=tuple(asked), output_tokens=answers, send_s=None, max_concurrency=3)
+    run_stepped(plan, engine, Replayed([]))
+    assert engine.facts()["decode_graphs"] == ("captured" if graphs else "none")
+    for number, (prompt, answer) in enumerate(zip(asked, answers, strict=True)):
+        assert sampled.tokens[number] == greedy(torch, config, weights, prompt, answer)
+
+
+def test_a_block_table_is_used_only_where_it_gives_what_gathering_gives() -> None:
+    def refuses(*arguments: Any, block_table: Any = None, **options: Any) -> Any:
+        if block_table is not None:
+            raise RuntimeError("Paged KV cache block size must be divisible by 256")
+        return packed_attention(*arguments, **options)
+
+    def errs(*arguments: Any, block_table: Any = None, **options: Any) -> Any:
+        right = packed_attention(*arguments, block_table=block_table, **options)[0]
+        return (right if block_table is None else 2 * right + 1,)
+
+    device = SimpleNamespace(type="cuda")
+    for kernel, used in ((packed_attention, True), (refuses, False), (errs, False)):
+        here = with_flash(kernel)
+        for name in ("randn", "randperm", "tensor", "arange"):
+            # A device of the CPU's in the place of the GPU's.
+            setattr(here, name, partial(on_cpu, getattr(torch, name)))
+        found = attention_for(here, device, 4, (4, 2, 16))
+        assert isinstance(found, FlashAttention)
+        assert found.reads_pages is used
+
+
+def on_cpu(make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    return make(*arguments, **options | {"device": "cpu"})
 
 
 def test_what_computes_is_said() -> None:
