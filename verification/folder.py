@@ -1,0 +1,123 @@
+"""The ``verification`` folder of a run: one process at a time, every measurement kept at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dynosim.hardware_models.errors import UserError
+from dynosim.search.run_folder import RunFolder
+from dynosim.verification.load.measured import read_observed, write_observed
+from dynosim.verification.load_plan import LoadPlan
+from dynosim.verification.observed import ObservedRun
+from dynosim.verification.schedule import Turn
+
+NAME = "verification"
+_IDENTITY, _RUNS, LOGS = "plan.json", "runs", "logs"
+_RESULTS = (
+    "verification.json",
+    "verification.html",
+    "overlay.png",
+    "overlay.svg",
+    "calibration.yaml",
+)
+
+
+class VerificationFolder:
+    """Keeps what was observed, a file a measurement; a context manager that holds its lock.
+
+    ``identity`` is what measurements must have in common to stand side by side: the run, the load,
+    the target. UserError where the folder holds measurements and neither ``resume`` nor
+    ``overwrite`` is asked for, or those of another identity.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        identity: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        if resume and overwrite:
+            raise UserError("--resume and --overwrite exclude each other")
+        self.path = run / NAME
+        self._identity, self._resume, self._overwrite = dict(identity), resume, overwrite
+        # Its own file list does not matter: what a search left is in the folder above.
+        self._folder = RunFolder(self.path, resume=True)
+
+    def __enter__(self) -> VerificationFolder:
+        self._folder.__enter__()
+        try:
+            self._claim()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._folder.__exit__(kind, error, trace)
+
+    def _claim(self) -> None:
+        file = self.path / _IDENTITY
+        held = sorted((self.path / _RUNS).glob("*.json"))
+        if self._overwrite:
+            for old in (*held, *(self.path / name for name in _RESULTS)):
+                old.unlink(missing_ok=True)
+        elif held and not self._resume:
+            raise UserError(
+                f"already holds {len(held)} measurement(s); nothing was changed",
+                where=str(self.path),
+                hint="go on with --resume, or replace them with --overwrite",
+            )
+        elif held and (found := _read(file)) != self._identity:
+            differ = [k for k in self._identity if found.get(k) != self._identity[k]]
+            raise UserError(
+                f"holds measurements of another {', '.join(differ)}",
+                where=str(self.path),
+                hint="give what they were made with, or replace them with --overwrite",
+            )
+        self.write(_IDENTITY, as_json(self._identity))
+
+    def logs(self, turn: Turn) -> Path:
+        """Returns the folder for the logs of one measurement."""
+        return self.path / LOGS / turn.name
+
+    def observed(self, turn: Turn) -> ObservedRun | None:
+        """Returns what an earlier call observed; None where it did not come to it."""
+        file = self._file(turn)
+        return read_observed(file) if file.is_file() else None
+
+    def keep(self, turn: Turn, run: ObservedRun, plan: LoadPlan, model: str) -> None:
+        """Writes one measurement; it is on disk, whole, when this returns."""
+        file = self._file(turn)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_observed(file, run, plan, model=model)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a file in one piece."""
+        self._folder.write(name, data)
+
+    def _file(self, turn: Turn) -> Path:
+        return self.path / _RUNS / f"{turn.name}.json"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content
+
+
+def as_json(value: Mapping[str, Any]) -> bytes:
+    """Returns JSON as files have it; NaN and infinity have no JSON and must not reach here."""
+    return (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
