@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dynosim.accuracy.calibrate import Calibrated, about_fit, write_document
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.run_folder import RunFolder
 from dynosim.verification.load.measured import read_observed, write_observed
@@ -16,13 +17,14 @@ from dynosim.verification.observed import ObservedRun
 from dynosim.verification.schedule import Turn
 
 NAME = "verification"
-_IDENTITY, _RUNS, LOGS = "plan.json", "runs", "logs"
+CALIBRATION = "calibration.yaml"
+_IDENTITY, _RUNS, _LOGS = "plan.json", "runs", "logs"
 _RESULTS = (
     "verification.json",
     "verification.html",
     "overlay.png",
     "overlay.svg",
-    "calibration.yaml",
+    CALIBRATION,
 )
 
 
@@ -30,14 +32,14 @@ class VerificationFolder:
     """Keeps what was observed, a file a measurement; a context manager that holds its lock.
 
     ``identity`` is what measurements must have in common to stand side by side: the run, the load,
-    the target. UserError where the folder holds measurements and neither ``resume`` nor
-    ``overwrite`` is asked for, or those of another identity.
+    the target; None where nothing is to be measured. UserError where the folder holds measurements
+    and neither ``resume`` nor ``overwrite`` is asked for, or those of another identity.
     """
 
     def __init__(
         self,
         run: Path,
-        identity: Mapping[str, Any],
+        identity: Mapping[str, Any] | None,
         *,
         resume: bool = False,
         overwrite: bool = False,
@@ -45,7 +47,8 @@ class VerificationFolder:
         if resume and overwrite:
             raise UserError("--resume and --overwrite exclude each other")
         self.path = run / NAME
-        self._identity, self._resume, self._overwrite = dict(identity), resume, overwrite
+        self._resume, self._overwrite = resume, overwrite
+        self._identity = None if identity is None else dict(identity)
         # Its own file list does not matter: what a search left is in the folder above.
         self._folder = RunFolder(self.path, resume=True)
 
@@ -67,6 +70,8 @@ class VerificationFolder:
         self._folder.__exit__(kind, error, trace)
 
     def _claim(self) -> None:
+        if self._identity is None:
+            return
         file = self.path / _IDENTITY
         held = sorted((self.path / _RUNS).glob("*.json"))
         if self._overwrite:
@@ -89,7 +94,7 @@ class VerificationFolder:
 
     def logs(self, turn: Turn) -> Path:
         """Returns the folder for the logs of one measurement."""
-        return self.path / LOGS / turn.name
+        return self.path / _LOGS / turn.name
 
     def observed(self, turn: Turn) -> ObservedRun | None:
         """Returns what an earlier call observed; None where it did not come to it."""
@@ -105,6 +110,21 @@ class VerificationFolder:
     def write(self, name: str, data: bytes) -> None:
         """Writes a file in one piece."""
         self._folder.write(name, data)
+
+    def write_with(self, name: str, writer: Callable[[Path], None]) -> None:
+        """Lets ``writer`` write a file, which then appears in one piece."""
+        self._folder.write_with(name, writer)
+
+    def write_calibration(self, calibrated: Calibrated, sources: Sequence[str]) -> None:
+        """Writes fitted overheads as ``dynosim calibrate fit`` writes them; ``sources`` are the
+        names of what they are fitted to."""
+        about = about_fit(["dynosim", "verify"], sources)
+        write_document(calibrated.document(about), self.calibration)
+
+    @property
+    def calibration(self) -> Path:
+        """The file of overheads that are fitted to the measurements."""
+        return self.path / CALIBRATION
 
     def _file(self, turn: Turn) -> Path:
         return self.path / _RUNS / f"{turn.name}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -65,7 +66,7 @@ def _about(pick: Pick, objectives: Sequence[str]) -> dict[str, Any]:
     return {
         "trial": pick.number,
         "reason": pick.reason,
-        "predicted": {m: metrics[m] for m in shown if m in metrics},
+        "predicted": {m: metrics[m] for m in shown if math.isfinite(metrics.get(m, math.nan))},
     }
 
 

@@ -110,7 +110,7 @@ def _measured(prepared: Prepared, pick: Pick, seen: _Seen, warmup: int) -> Measu
     if not seen.runs:
         return Measured(pick=pick, failure=seen.failure)
     plan = prepared.plan(pick, 1, warmup)
-    notes = [note for run in seen.runs for note in (*run.notes, *_lost(run))]
+    notes = [note for run in seen.runs for note in run.notes]
     if seen.failure is not None:
         notes.append(f"a later repeat failed: {seen.failure}")
     limits_ms = prepared.candidate(pick).goodput_ms
@@ -122,11 +122,6 @@ def _measured(prepared: Prepared, pick: Pick, seen: _Seen, warmup: int) -> Measu
         facts=seen.runs[-1].facts,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _lost(run: ObservedRun) -> list[str]:
-    errors = [request.error for request in run.requests if request.error is not None]
-    return [f"{len(errors)} of {len(run.requests)} requests failed: {errors[0]}"] if errors else []
 
 
 def metrics_of(run: ObservedRun, plan: LoadPlan, limits_ms: Mapping[str, float]) -> Metrics:

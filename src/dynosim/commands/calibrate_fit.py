@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-import dynosim
-from dynosim.accuracy.calibrate import Calibrated, calibrate, calibrate_own, write_document
+from dynosim.accuracy.calibrate import (
+    Calibrated,
+    about_fit,
+    calibrate,
+    calibrate_own,
+    write_document,
+)
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.learn_intervals import learn, write_model
 from dynosim.accuracy.measured_set import load_sets
@@ -119,7 +122,8 @@ def calibrate_fit_command(
         asked = ["--data", "DATA", "--set", *sources, "--sample", str(sample)]
     else:
         raise UserError("nothing to fit to", where="--from", hint="give result files, or --data")
-    write_document(found.document(_about(sources, asked)), output)
+    command = ["dynosim", "calibrate", "fit", *asked]
+    write_document(found.document(about_fit(command, sources)), output)
     if residuals is not None:
         write_model(learn(found.residuals), residuals)
     print("\n".join(as_text(found)))
@@ -134,21 +138,6 @@ def _own_cases(results: Sequence[Path], deployment: Path | None) -> list[Case]:
     load = None if says_nothing else question.workload
     runs = [run for path in results for run in read_results(path)]
     return [case_of(run, question.deployment, load) for run in runs]
-
-
-def _about(sources: Sequence[str], asked: Sequence[str]) -> dict[str, Any]:
-    """Returns where a fit comes from, without the folders of the machine that it ran on.
-
-    ``SOURCE_DATE_EPOCH`` gives its date, for equal bytes.
-    """
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    day = datetime.fromtimestamp(int(epoch), UTC).date() if epoch else date.today()
-    return {
-        "command": shlex.join(["dynosim", "calibrate", "fit", *asked]),
-        "date": day.isoformat(),
-        "dynosim": dynosim.__version__,
-        "data": list(sources),
-    }
 
 
 def as_text(found: Calibrated) -> list[str]:
