@@ -11,12 +11,16 @@ Tensor = Any
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """A prompt's tokens ``start`` to ``stop`` of the batch; ``length`` tokens it attends to in all,
-    in the blocks ``table``, shape (blocks,)."""
+    """A prompt's tokens ``start`` to ``stop`` of the batch.
+
+    They attend to ``length`` tokens, which ``lengths`` (1,) says too, in the blocks of ``table``
+    (1, blocks).
+    """
 
     start: int
     stop: int
     table: Tensor
+    lengths: Tensor
     length: int
 
 
@@ -64,7 +68,7 @@ class GatheredAttention:
             grouped = queries[place].unflatten(0, (kv_heads, -1))
             parts.append(self._attend(grouped, k, v).flatten(0, 1).unsqueeze(0))
         for chunk in layout.chunks:
-            k, v = (_gathered(pages, chunk.table, chunk.length) for pages in (keys, values))
+            k, v = (_gathered(pages, chunk.table[0], chunk.length) for pages in (keys, values))
             q = queries[chunk.start : chunk.stop].transpose(0, 1)
             parts.append(self._causal(q, k, v).transpose(0, 1))
         return self._torch.cat(parts)
@@ -95,41 +99,42 @@ class FlashAttention:
     def __init__(self, torch: Any, *, reads_pages: bool) -> None:
         self._torch = torch
         self.reads_pages = reads_pages
+        self._spans: dict[tuple[int, int], Tensor] = {}
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
         """Returns (tokens, heads, head_dim)."""
         num = len(layout.lengths)
         parts = []
         if num:
-            new = queries[:num]
-            parts.append(
-                self._packed(new, keys, values, layout.table, layout.lengths, layout.longest)
-            )
+            where = layout.table, layout.lengths, layout.longest
+            parts.append(self._packed(queries[:num], keys, values, *where))
         for chunk in layout.chunks:
-            length = layout.lengths.new_full((1,), chunk.length)
-            new = queries[chunk.start : chunk.stop]
-            table = chunk.table.unsqueeze(0)
-            parts.append(self._packed(new, keys, values, table, length, chunk.length))
+            where = chunk.table, chunk.lengths, chunk.length
+            parts.append(self._packed(queries[chunk.start : chunk.stop], keys, values, *where))
         return parts[0] if len(parts) == 1 else self._torch.cat(parts)
 
     def _packed(
         self, q: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor, longest: int
     ) -> Tensor:
         """Attends with equally many queries a sequence, causal from the lower right corner."""
-        torch, num = self._torch, len(lengths)
-        each = q.shape[0] // num
-        starts_q = torch.arange(num + 1, dtype=torch.int32, device=q.device) * each
+        num, width = table.shape
+        each, room = q.shape[0] // num, width * keys.shape[1]
         options = {"seqused_k": lengths}
-        room = table.shape[1] * keys.shape[1]
-        starts_k = torch.arange(num + 1, dtype=torch.int32, device=q.device) * room
         if self.reads_pages:
             options["block_table"] = table
         else:
             keys, values = (pages[table].flatten(0, 2) for pages in (keys, values))
-            longest = room
-        return torch.ops.aten._flash_attention_forward(
-            *(q, keys, values, starts_q, starts_k, each, longest, 0.0, True, False), **options
+        starts = (self._starts(num, size, q.device) for size in (each, room))
+        return self._torch.ops.aten._flash_attention_forward(
+            *(q, keys, values, *starts, each, longest, 0.0, True, False), **options
         )[0]
+
+    def _starts(self, num: int, size: int, device: Any) -> Tensor:
+        """Returns where each of ``num`` equal spans starts, and the last ends, (num + 1,) int32."""
+        if (num, size) not in self._spans:
+            ends = self._torch.arange(num + 1, dtype=self._torch.int32, device=device)
+            self._spans[num, size] = ends * size
+        return self._spans[num, size]
 
 
 def attention_for(

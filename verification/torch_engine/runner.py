@@ -82,8 +82,9 @@ class TorchRunner:
         for request, tokens in work[start:]:
             blocks = np.frombuffer(request.blocks, dtype=np.int32).copy()
             slots.append(self._slots(blocks, request.computed, tokens))
-            on_device = self._tensor(blocks, np.int32)
-            chunks.append(Chunk(start, start + tokens, on_device, request.computed + tokens))
+            length = request.computed + tokens
+            own = self._tensor([blocks], np.int32), self._tensor([length], np.int32)
+            chunks.append(Chunk(start, start + tokens, *own, length))
             start += tokens
         return Layout(
             slots=self._tensor(np.concatenate(slots)),
