@@ -94,5 +94,6 @@ class SteppedVllm:
         run = run_stepped(plan, self.engine, self.engine.clock())
         number = len(list(self.folder.glob("steps-*.jsonl.gz"))) + 1
         path = self.folder / f"steps-{number}.jsonl.gz"
-        write_step_log(path, run.steps, dict(run.observed.facts))
+        facts = {**run.observed.facts, "warmup_steps": len(run.warmup_steps)}
+        write_step_log(path, run.warmup_steps + run.steps, facts)
         return run
