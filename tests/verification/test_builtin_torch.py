@@ -121,13 +121,13 @@ def test_the_simulator_makes_the_same_steps_at_the_same_times(model: str, tmp_pa
     runs = measured(model, tmp_path, times=2)
     limits = engine_limits(candidate(model).engine, leap=False)
     for number, run in enumerate(runs, 1):
-        _, steps = read_step_log(tmp_path / f"steps-{number}.jsonl.gz")
+        facts, steps = read_step_log(tmp_path / f"steps-{number}.jsonl.gz")
         assert any(step.preempted for step in steps), "the cache is too large to tell"
-        # Warm-up steps are not in the log, and nothing but their cache is left of them.
-        costs = [0.0] * PLAN.output_tokens[0] + [step.cost_s for step in steps]
         engine = SimulatedEngine(AffineTimer(), limits, 14)
-        ours = run_stepped(PLAN, engine, Replayed(costs))
-        assert [step.did for step in ours.steps] == [step.did for step in steps]
+        ours = run_stepped(PLAN, engine, Replayed(step.cost_s for step in steps))
+        assert len(ours.warmup_steps) == facts["warmup_steps"]
+        made = ours.warmup_steps + ours.steps
+        assert [step.did for step in made] == [step.did for step in steps]
         assert ours.observed.requests == run.requests
 
 

@@ -148,7 +148,9 @@ class SteppedEngine:
             facts={**run.observed.facts, **_origin(self.bench), **_clocks(states)},
         )
         number = len(list(self.folder.glob("steps-*.jsonl.gz"))) + 1
-        write_step_log(self.folder / f"steps-{number}.jsonl.gz", run.steps, dict(observed.facts))
+        facts = {**observed.facts, "warmup_steps": len(run.warmup_steps)}
+        path = self.folder / f"steps-{number}.jsonl.gz"
+        write_step_log(path, run.warmup_steps + run.steps, facts)
         return replace(run, observed=observed)
 
 
