@@ -262,7 +262,7 @@ def test_what_computes_is_said() -> None:
     weights = random_weights(torch, config, torch.device("cpu"), torch.float32)
     limits = EngineLimits(max_num_seqs=4, max_num_batched_tokens=16, block_size=4)
     facts = engine_of(config, weights, limits, num_blocks=24)[0].facts()
-    assert facts["kv_cache_tokens"] == 96
+    assert facts["kv_cache_tokens"] == 25 * 4
     assert facts["device"] == "cpu"
     assert facts["dtype"] == "float32"
     assert facts["torch"] == str(torch.__version__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,12 @@ from dynosim.verification.torch_engine.decoder_config import read_decoder_config
 from dynosim.verification.torch_engine.throttling import throttle_notes
 
 PROBE_ROWS, PROBE_ELEMENTS = 384, 1 << 20
-"""The probe is a square product and a sum over four megabytes: about two milliseconds on one core,
-the first bound by arithmetic and the second by memory, as an engine's steps are."""
+"""The probe is a square product and a sum over four megabytes, the first bound by arithmetic and
+the second by memory, as an engine's steps are."""
+
+PROBE_S = 2.0e-3
+"""Costs are told in seconds of a processor on which the probe takes this long, so that runs of
+different processes and hours can be compared."""
 
 
 def make(options: TargetOptions) -> Target:
@@ -110,17 +113,15 @@ def wanted_blocks(options: EngineOptions, candidate: Candidate, on_gpu: bool) ->
     return options if is_set or not on_gpu else replace(options, num_blocks=None)
 
 
-@lru_cache(maxsize=1)
 def cpu_clock(torch: Any) -> Clock:
-    """Returns the process's clock freed of the machine's speed; one for the process, so that all
-    runs of a verification are told in the same seconds."""
+    """Returns the process's clock, freed of how fast the machine happens to be."""
     square, line = torch.ones(PROBE_ROWS, PROBE_ROWS), torch.ones(PROBE_ELEMENTS)
 
     def mix() -> None:
         torch.mm(square, square)
         torch.add(line, 1.0)
 
-    return Probed(process_cpu(), mix)
+    return Probed(process_cpu(), mix, PROBE_S)
 
 
 @dataclass(frozen=True, eq=False)

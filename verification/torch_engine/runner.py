@@ -101,10 +101,11 @@ class TorchRunner:
         return blocks[positions // size].astype(np.int64) * size + positions % size
 
     def facts(self) -> Mapping[str, float | str]:
-        """Returns what computes."""
+        """Returns what computes; the block that no request gets counts, as vLLM's null block does."""
         torch, device = self._torch, self._pages.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         return {
+            "kv_cache_tokens": int(self._pages.shape[2]) * self._block_size,
             "torch": str(torch.__version__),
             "device": name,
             "dtype": str(self._pages.dtype).removeprefix("torch."),
