@@ -121,7 +121,8 @@ class _Choice:
         words = []
         for k, objective in enumerate(self.objectives):
             if len(self.objectives) > 1 and self.at[index, k] == 1.0:
-                words.append(f"the frontier's best {METRICS[objective.metric].label.lower()}")
+                label = METRICS[objective.metric].label
+                words.append(f"the frontier's best {label[0].lower()}{label[1:]}")
         if not words:
             words.append("far from the others on the frontier")
         width = self.widths.get(self.points[index].number, 0.0)
@@ -129,7 +130,9 @@ class _Choice:
             words.append(f"widest predicted interval (a factor of {math.exp(width):.3g})")
         if self.gaps[index] <= CLOSE:
             other = self.preference.recommended.number
-            words.append(f"a close rival of trial {other} ({math.expm1(self.gaps[index]):.1%})")
+            words.append(
+                f"a close rival of trial {other} ({math.expm1(self.gaps[index]):.1%} apart)"
+            )
         return ", ".join(words)
 
     def behind(self, count: int, taken: set[int]) -> list[Pick]:
@@ -168,8 +171,8 @@ class _Choice:
 
 
 def _spread(rows: Sequence[tuple[float, Trial]], count: int) -> list[tuple[float, Trial]]:
-    at = np.linspace(0, len(rows) - 1, count + 2)[1:-1] if count < len(rows) else range(len(rows))
-    return [rows[round(float(i))] for i in at]
+    """Returns ``count`` of the rows (no more than there are), each from the middle of its share."""
+    return [rows[(2 * i + 1) * len(rows) // (2 * count)] for i in range(count)]
 
 
 def positions(trials: Sequence[Trial], objectives: Sequence[Objective]) -> FloatArray:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dynosim.search.figure import short_name
 from dynosim.verification.comparison import Row
 from dynosim.verification.conclusion import Conclusion
 from dynosim.verification.measured import DRIFT, Measured
 from dynosim.verification.ranking import Ranking
+from dynosim.verification.render import name_of
 from dynosim.verification.rescore import METHODS, Rescored
 
 DIGITS = 6
@@ -65,7 +65,7 @@ def _pick(conclusion: Conclusion, index: int) -> dict[str, Any]:
     pick = measured.pick
     return {
         "trial": pick.number,
-        "deployment": short_name(pick.trial),
+        "deployment": name_of(conclusion.prepared.result, pick.trial),
         "reason": pick.reason,
         "is_control": pick.is_control,
         "repeats": len(measured.repeats),

@@ -76,8 +76,14 @@ def _draw_picks(axes: Axes, measured: Sequence[Measured], names: Names, verdict:
             continue
         _draw_arrow(axes, start, end, labels.pop("predicted", None))
         _draw_repeats(axes, one, names, end, labels.pop("measured", None))
-        words = f"{one.pick.number}" + (" (winner)" if one.pick.number == verdict.winner else "")
-        axes.annotate(words, end, (9, 7), textcoords="offset points", fontsize=9, zorder=7)
+        _draw_name(axes, one, start, end, verdict)
+
+
+def _draw_name(axes: Axes, one: Measured, start: Point, end: Point, verdict: Verdict) -> None:
+    """Writes a trial's number on the side of its measurement that its arrow does not come from."""
+    words = f"{one.pick.number}" + (" (winner)" if one.pick.number == verdict.winner else "")
+    side, align = (9, "left") if end[0] >= start[0] else (-9, "right")
+    axes.annotate(words, end, (side, 5), textcoords="offset points", ha=align, fontsize=9, zorder=7)
 
 
 def _draw_arrow(axes: Axes, start: Point, end: Point, label: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from dynosim.verification.schedule import Turn
 
 NAME = "verification"
 CALIBRATION = "calibration.yaml"
-_IDENTITY, _RUNS, _LOGS = "plan.json", "runs", "logs"
+_IDENTITY, _RUNS, _LOGS = "identity.json", "runs", "logs"
 _RESULTS = (
     "verification.json",
     "verification.html",
@@ -77,6 +78,7 @@ class VerificationFolder:
         if self._overwrite:
             for old in (*held, *(self.path / name for name in _RESULTS)):
                 old.unlink(missing_ok=True)
+            shutil.rmtree(self.path / _LOGS, ignore_errors=True)
         elif held and not self._resume:
             raise UserError(
                 f"already holds {len(held)} measurement(s); nothing was changed",

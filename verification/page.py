@@ -6,10 +6,9 @@ import html
 from collections.abc import Iterable, Sequence
 from string import Template
 
-from dynosim.search.figure import short_name
 from dynosim.search.metric import METRICS
 from dynosim.verification.conclusion import Conclusion
-from dynosim.verification.render import figure, signed, spread, summary_lines
+from dynosim.verification.render import figure, name_of, signed, spread, summary_lines
 from dynosim.verification.rescore import METHODS
 
 _PAGE = Template("""<!doctype html>
@@ -60,7 +59,9 @@ def page(conclusion: Conclusion, about: str, svg: str) -> str:
 
 def _pick(conclusion: Conclusion, index: int) -> str:
     measured = conclusion.measured[index]
-    head = f"Trial {measured.pick.number}: {short_name(measured.pick.trial)}"
+    head = (
+        f"Trial {measured.pick.number}: {name_of(conclusion.prepared.result, measured.pick.trial)}"
+    )
     words = measured.failure or measured.pick.reason
     rows = [
         (

@@ -12,6 +12,9 @@ from dynosim.search.objective import Objective
 from dynosim.search.result import SearchResult
 from dynosim.search.trial import Trial
 
+KNEE, CHEAPEST = "knee", "cheapest"
+"""What a run marks a trial as."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Preference:
@@ -54,9 +57,7 @@ def preference_of(result: SearchResult) -> Preference | None:
     space = result.space
     if result.knee is not None:
         weights = knee_weights(result.frontier, space.objectives)
-        return Preference(
-            weights=weights, limits=space.limits, recommended=result.knee, name="knee"
-        )
+        return Preference(weights=weights, limits=space.limits, recommended=result.knee, name=KNEE)
     if result.cheapest is None:
         return None
     price = "usd_per_hour" if "usd_per_hour" in result.cheapest.metrics else "num_gpus"
@@ -66,7 +67,7 @@ def preference_of(result: SearchResult) -> Preference | None:
         weights={price: -1.0},
         limits=space.limits,
         recommended=result.cheapest,
-        name="cheapest",
+        name=CHEAPEST,
     )
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from dynosim.search.figure import short_name
 from dynosim.search.metric import METRICS
-from dynosim.search.render import SHORT_METRICS
+from dynosim.search.render import SHORT_FIELDS, SHORT_METRICS
+from dynosim.search.result import SearchResult
+from dynosim.search.trial import Trial
 from dynosim.verification.choice import Pick
 from dynosim.verification.comparison import Row
 from dynosim.verification.conclusion import Conclusion
@@ -23,17 +25,36 @@ if TYPE_CHECKING:
 LATENCIES = ("median_ttft_ms", "median_tpot_ms")
 """Shown beside the objectives while they fit on a screen."""
 MOST_ROWS = 24
+IN_SHORT_NAME = (
+    "backend",
+    "gpu",
+    "replicas",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+)
 REASON_CHARS = 76
 
 
-def pick_lines(picks: Sequence[Pick]) -> list[str]:
+def pick_lines(result: SearchResult, picks: Sequence[Pick]) -> list[str]:
     """Returns a line a pick: trial, deployment and why it is worth measuring."""
-    names = [short_name(p.trial) for p in picks]
+    names = [name_of(result, p.trial) for p in picks]
     widest = max(map(len, names), default=0)
     return [
         f"trial {p.number:<5} {name:<{widest}}  {_cut(p.reason)}"
         for p, name in zip(picks, names, strict=True)
     ]
+
+
+def name_of(result: SearchResult, trial: Trial) -> str:
+    """Returns a deployment in a few words, with what varies over the run."""
+    varied = [d.name for d in result.space.varied if d.name not in IN_SHORT_NAME]
+    words = [f"{SHORT_FIELDS.get(n, n)} {_value(getattr(trial.deployment, n))}" for n in varied]
+    return ", ".join([short_name(trial), *words])
+
+
+def _value(value: object) -> str:
+    return "default" if value is None else str(value).lower()
 
 
 def _cut(text: str) -> str:
@@ -161,7 +182,7 @@ def print_conclusion(conclusion: Conclusion) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200, color_system=None)
-    for line in pick_lines([m.pick for m in conclusion.measured]):
+    for line in pick_lines(conclusion.prepared.result, [m.pick for m in conclusion.measured]):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     console.print(error_table(conclusion))
     for line in summary_lines(conclusion):

@@ -55,21 +55,20 @@ def running(
 
 
 def _stop(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """Asks the group to stop, then makes it; another Ctrl-C while it waits makes it at once."""
+    """Asks the program to stop, then makes all it started; Ctrl-C while it waits does so at once.
+
+    Only the program itself is asked: it ends its own processes in an order of its own.
+    """
     try:
-        _signal(process.pid, signal.SIGTERM)
+        process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_s)
     finally:
-        # Also where the leader has ended: what it started may not have.
-        _signal(process.pid, signal.SIGKILL)
+        # Also where the leader has ended: what it started may not have. The group has the
+        # leader's number, which stays taken while any member lives.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    # A session's leader gives the group its number, which stays taken while any member lives.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, number)
 
 
 @contextmanager

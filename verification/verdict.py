@@ -10,7 +10,7 @@ from typing import Literal
 from dynosim.search.metric import METRICS
 from dynosim.verification.comparison import Row
 from dynosim.verification.measured import DRIFT, Measured
-from dynosim.verification.preference import Preference
+from dynosim.verification.preference import CHEAPEST, Preference
 from dynosim.verification.regret import Regret
 from dynosim.verification.rescore import Rescored
 
@@ -65,7 +65,7 @@ def verdict_of(
         return Verdict(word="inconclusive", reasons=(doubt,), winner=own.pick.number)
     return Verdict(
         word="confirmed",
-        reasons=tuple(_confirmed(own, others, regret, rescored)),
+        reasons=tuple(_confirmed(own, others, preference, regret, rescored)),
         winner=own.pick.number,
     )
 
@@ -147,9 +147,18 @@ def _unmeasured(
 
 
 def _confirmed(
-    own: Measured, others: Sequence[Measured], regret: Regret, rescored: Rescored | None
+    own: Measured,
+    others: Sequence[Measured],
+    preference: Preference,
+    regret: Regret,
+    rescored: Rescored | None,
 ) -> Iterator[str]:
-    if regret.best == own.pick.number:
+    if preference.name == CHEAPEST:
+        yield (
+            f"trial {own.pick.number} keeps the limits that were measured, and none of the "
+            f"{len(others)} others measured is cheaper"
+        )
+    elif regret.best == own.pick.number:
         yield f"trial {own.pick.number} is best of the {len(others) + 1} measured"
     else:
         yield (

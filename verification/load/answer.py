@@ -42,9 +42,10 @@ class Answer:
             self.input_tokens = _count(usage, "prompt_tokens", self.input_tokens)
         choices = event.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-            self.token_s += [at_s] * self._new_tokens(choices[0], isinstance(usage, dict))
-        if len(self.token_s) > self.asked:
-            raise BadAnswer(f"more than the {self.asked} tokens that were asked for")
+            new = self._new_tokens(choices[0], isinstance(usage, dict))
+            if len(self.token_s) + new > self.asked:
+                raise BadAnswer(f"more than the {self.asked} tokens that were asked for")
+            self.token_s += [at_s] * new
 
     def _new_tokens(self, choice: dict[str, Any], has_usage: bool) -> int:
         reason = choice.get("finish_reason")

@@ -17,7 +17,12 @@ from dynosim.verification.load.lag import LoopWatch, check_lag, lag_of
 from dynosim.verification.load.limits import Limits
 from dynosim.verification.load.pacing import Pacing, sleep_until
 from dynosim.verification.load.record import Record
-from dynosim.verification.load.session import check_installed, open_session, run_async
+from dynosim.verification.load.session import (
+    check_installed,
+    open_connections,
+    open_session,
+    run_async,
+)
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun
 
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 _READY_BYTES = 256 << 20
 """Requests that are made before the clock starts; those beyond are made while it runs."""
+_CONNECTIONS = 64
+"""Connections that are opened ahead for an open loop; it opens more when it needs them."""
 _LEAD_S = 0.1
 """Time for the first requests to be ready when the clock starts."""
 
@@ -40,7 +47,14 @@ def measure_load(
     generator itself was too late.
     """
     check_installed()
-    return run_async(_Measurement(endpoint, model, plan, limits or Limits()).run())
+    return run_async(observe_load(endpoint, model, plan, limits))
+
+
+async def observe_load(
+    endpoint: Endpoint, model: str, plan: LoadPlan, limits: Limits | None = None
+) -> ObservedRun:
+    """Returns what :func:`measure_load` does, in the loop that runs."""
+    return await _Measurement(endpoint, model, plan, limits or Limits()).run()
 
 
 class _Measurement:
@@ -62,6 +76,8 @@ class _Measurement:
             try:
                 async with asyncio.timeout(self._limits.run_timeout_s):
                     await self._warm_up()
+                    self._make_ready()
+                    await open_connections(self._session, self._endpoint, self._connections())
                     before = await engine_metrics.scrape(self._session, self._endpoint)
                     late_s = await self._load()
             except TimeoutError:
@@ -81,7 +97,6 @@ class _Measurement:
 
     async def _load(self) -> list[float]:
         """Sends the load; returns how late the loop came to what was due, in seconds."""
-        self._make_ready()
         watch = LoopWatch()
         with _no_collection():
             self._start_s = asyncio.get_running_loop().time() + _LEAD_S
@@ -123,6 +138,11 @@ class _Measurement:
             size += len(body)
             if size > _READY_BYTES:
                 return
+
+    def _connections(self) -> int:
+        """Returns how many connections a load is likely to need at its start."""
+        cap = self._plan.max_concurrency
+        return min(_CONNECTIONS if cap is None else cap, len(self._plan) - self._plan.warmup)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time() - self._start_s

@@ -13,6 +13,7 @@ from dynosim.verification.load.answer import Answer, error_text
 from dynosim.verification.load.bad_answer import BadAnswer
 from dynosim.verification.load.endpoint import Endpoint, redacted
 from dynosim.verification.load.event_stream import EventStream
+from dynosim.verification.load.session import Sending
 
 if TYPE_CHECKING:
     import aiohttp
@@ -79,12 +80,11 @@ async def complete(
     """Sends one request, once, and returns what came of it."""
     import aiohttp
 
-    answer = Answer(asked)
-    sent_s = now_s()
+    answer, sending = Answer(asked), Sending(now_s)
     error = None
     try:
         async with asyncio.timeout(timeout_s):
-            await _exchange(session, endpoint, body, answer, now_s)
+            await _exchange(session, endpoint, body, answer, sending, now_s)
     except TimeoutError:
         error = f"not complete after {timeout_s:g} s: {len(answer.token_s)} of {asked} tokens"
     except BadAnswer as bad:
@@ -92,7 +92,7 @@ async def complete(
     except (aiohttp.ClientError, OSError, ValueError) as failure:
         error = connection_error(failure, answer)
     return Outcome(
-        sent_s=sent_s,
+        sent_s=sending.at_s,
         end_s=answer.token_s[-1] if error is None else now_s(),
         token_s=answer.token_s,
         input_tokens=answer.input_tokens,
@@ -125,12 +125,17 @@ async def _exchange(
     endpoint: Endpoint,
     body: bytes,
     answer: Answer,
+    sending: Sending,
     now_s: Callable[[], float],
 ) -> None:
     # Of a file, since aiohttp warns of more than a MiB of bytes.
     content = io.BytesIO(body)
     async with session.post(
-        endpoint.url(PATH), data=content, headers=_HEADERS, allow_redirects=False
+        endpoint.url(PATH),
+        data=content,
+        headers=_HEADERS,
+        allow_redirects=False,
+        trace_request_ctx=sending,
     ) as response:
         await _check_head(response)
         stream, left = EventStream(), _BASE_BYTES + _BYTES_PER_TOKEN * answer.asked

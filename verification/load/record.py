@@ -61,8 +61,6 @@ class Record:
     def notes(self) -> list[str]:
         """Returns what a reader should know."""
         found = []
-        if self._failed:
-            found.append(f"{self._failures()} (left out)")
         if self._guessed:
             found.append(
                 f"{self._guessed} answers did not say how many tokens an event holds: each was "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import time
@@ -25,8 +26,12 @@ from dynosim.verification.vllm_log import facts_of
 
 COMMAND = ("vllm",)
 HOST = "127.0.0.1"
-TAIL_LINES = 8
+TAIL_LINES = 6
+_TAIL_BYTES = 65_536
+_ERROR = re.compile(r"\b\w+(?:Error|Exception): ")
 _POLL_S = 0.25
+_DYING_S = 2.0
+"""Seconds from a connection that breaks to the end of a process that broke it."""
 
 
 def make(options: TargetOptions) -> Target:
@@ -110,14 +115,21 @@ def _is_healthy(port: int) -> bool:
         return False
 
 
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Returns the code of a process that has ended, or is just about to; None for one that runs."""
+    try:
+        return process.wait(_DYING_S)
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def _not_up(message: str, log: Path) -> UserError:
-    return UserError(f"{message}\n{tail(log)}", where="local-vllm", hint=f"its log: {log}")
-
-
-def tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """Returns the last lines of a log, indented."""
-    text = log.read_bytes()[-65_536:].decode(errors="replace").splitlines()
-    return "\n".join(f"  | {line}" for line in text[-lines:]) or "  | (its log is empty)"
+    lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").splitlines()
+    # Warnings of helper processes come after what an engine dies of.
+    complaints = [line for line in lines[:-TAIL_LINES] if _ERROR.search(line)]
+    shown = [*complaints[-1:], *lines[-TAIL_LINES:]]
+    tail = "\n".join(f"  | {line}" for line in shown) or "  | (its log is empty)"
+    return UserError(f"{message}\n{tail}", where="local-vllm", hint=f"its log: {log}")
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,7 @@ class _Logged:
         try:
             seen = self.client.measure(plan)
         except UserError as error:
-            if (code := self.process.poll()) is None:
+            if (code := _ended(self.process)) is None:
                 raise
             message = f"vLLM ended with code {code} under load: {error.message}"
             raise _not_up(message, self.log) from None

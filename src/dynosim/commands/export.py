@@ -22,8 +22,8 @@ To = Annotated[
     Parameter(
         name="--to",
         metavar="TARGET",
-        help="vllm, sglang, trtllm, nim, dynamo or k8s to launch it; aiperf, guidellm or "
-        "vllm-bench to send it its workload.",
+        help="vllm, sglang, trtllm, nim, dynamo or k8s to launch it; aiperf, guidellm, "
+        "inference-perf or vllm-bench to send it its workload.",
     ),
 ]
 Output = Annotated[

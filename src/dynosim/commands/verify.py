@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -17,7 +17,7 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.search.identity import workload_sha256
 from dynosim.search.saved_run import SavedRun, load_run
 from dynosim.terminal import print_json, print_note
-from dynosim.verification.conclusion import Conclusion, Feedback, conclude
+from dynosim.verification.conclusion import Feedback, conclude
 from dynosim.verification.document import document
 from dynosim.verification.find_target import find_target
 from dynosim.verification.folder import VerificationFolder
@@ -37,109 +37,166 @@ EXECUTABLE = 0o755
 TOP = 3
 
 Run = Annotated[Path, Parameter(name="--run", metavar="DIR", help="Output folder of a search.")]
-Top = Annotated[
-    int | None,
-    Parameter(
-        metavar="INT",
-        help="Points of the frontier to measure, the recommended one first. [default: 3, or 1 "
-        "with --url]",
-    ),
-]
-Dominated = Annotated[
-    int, Parameter(metavar="INT", help="Dominated trials to measure too, as controls.")
-]
-Trials = Annotated[
-    tuple[int, ...],
-    Parameter(
-        consume_multiple=True,
-        negative=(),
-        show_default=False,
-        metavar="INT...",
-        help="Measure these trials instead.",
-    ),
-]
-Repeats = Annotated[
-    int, Parameter(metavar="INT", help="Measurements of each trial, in rounds; medians count.")
-]
-NumPrompts = Annotated[
-    int | None,
-    Parameter(
-        metavar="INT",
-        help="Send only so many requests; predictions are then made anew for these.",
-    ),
-]
-WarmUp = Annotated[int, Parameter(metavar="INT", help="Requests before each measurement.")]
-TargetName = Annotated[
-    str | None,
-    Parameter(
-        name="--target",
-        metavar="NAME",
-        help="Where to measure: local-vllm starts `vllm serve` for each trial and stops it.",
-    ),
-]
-Url = Annotated[
-    str | None,
-    Parameter(metavar="URL", help="Measure the engine that is up here, which runs one trial."),
-]
-Model = Annotated[
-    str | None,
-    Parameter(metavar="NAME", help="Name the engine serves under; by default the model's."),
-]
-ApiKey = Annotated[
-    str | None,
-    Parameter(metavar="VARIABLE", help="Environment variable with the API key; never written."),
-]
-Headers = Annotated[
-    str | None,
-    Parameter(
-        metavar="VARIABLE",
-        help="Environment variable with more headers, as `Name: value` lines; never written.",
-    ),
-]
-Command = Annotated[
-    str,
-    Parameter(
-        metavar="WORDS",
-        help="What starts vLLM where that is not `vllm`; for targets in a process, its Python.",
-    ),
-]
-EngineArgs = Annotated[
-    str,
-    Parameter(
-        metavar="WORDS",
-        help="More arguments of the engine, as in '--dtype float32 --enforce-eager'.",
-    ),
-]
-Device = Annotated[
-    str, Parameter(metavar="auto|cpu|cuda", help="What a target in a process runs on.")
-]
-StartTimeout = Annotated[
-    float, Parameter(metavar="SECONDS", help="Longest that an engine may take to be healthy.")
-]
-RunTimeout = Annotated[
-    float, Parameter(metavar="SECONDS", help="Longest that one measurement may take.")
-]
-RequestTimeout = Annotated[
-    float, Parameter(metavar="SECONDS", help="Longest that one answer may take.")
-]
-Write = Annotated[
-    Path | None,
-    Parameter(
-        metavar="DIR",
-        help="Measure nothing: write launch files and commands that send the load here.",
-    ),
-]
-Results = Annotated[
-    tuple[str, ...],
-    Parameter(
-        consume_multiple=True,
-        negative=(),
-        show_default=False,
-        metavar="[TRIAL=]FILE...",
-        help="Take result files of vllm bench, AIPerf, GenAI-Perf, GuideLLM, inference-perf or "
-        "SGLang as the measurements; a path with trial-12 in it tells its trial.",
-    ),
-]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class What:
+    """What is measured."""
+
+    top: Annotated[
+        int | None,
+        Parameter(
+            metavar="INT",
+            help="Points of the frontier to measure, the recommended one first. [default: 3, or 1 "
+            "with --url]",
+        ),
+    ] = None
+    dominated: Annotated[
+        int, Parameter(metavar="INT", help="Dominated trials to measure too, as controls.")
+    ] = 0
+    trials: Annotated[
+        tuple[int, ...],
+        Parameter(
+            consume_multiple=True,
+            negative=(),
+            show_default=False,
+            metavar="INT...",
+            help="Measure these trials instead.",
+        ),
+    ] = ()
+    repeats: Annotated[
+        int,
+        Parameter(metavar="INT", help="Measurements of each trial, in rounds; medians count."),
+    ] = 3
+    num_prompts: Annotated[
+        int | None,
+        Parameter(
+            metavar="INT",
+            help="Send only so many requests; predictions are then made anew for these.",
+        ),
+    ] = None
+    warmup: Annotated[int, Parameter(metavar="INT", help="Requests before each measurement.")] = (
+        WARM_UP
+    )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where it is measured: one of the first four."""
+
+    target: Annotated[
+        str | None,
+        Parameter(
+            metavar="NAME",
+            help="Run each trial here: local-vllm starts `vllm serve` and stops it.",
+        ),
+    ] = None
+    url: Annotated[
+        str | None,
+        Parameter(metavar="URL", help="Measure the engine that is up here; it runs one trial."),
+    ] = None
+    write: Annotated[
+        Path | None,
+        Parameter(
+            metavar="DIR",
+            help="Measure nothing: write launch files and commands that send the load here.",
+        ),
+    ] = None
+    results: Annotated[
+        tuple[str, ...],
+        Parameter(
+            consume_multiple=True,
+            negative=(),
+            show_default=False,
+            metavar="[TRIAL=]FILE...",
+            help="Take result files of vllm bench, AIPerf, GenAI-Perf, GuideLLM, inference-perf or "
+            "SGLang as the measurements; a path with trial-12 in it tells its trial.",
+        ),
+    ] = ()
+    served_model_name: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="Name the engine serves under; by default the model's."),
+    ] = None
+    api_key_env: Annotated[
+        str | None,
+        Parameter(metavar="VARIABLE", help="Environment variable with the API key; never written."),
+    ] = None
+    header_env: Annotated[
+        str | None,
+        Parameter(
+            metavar="VARIABLE",
+            help="Environment variable with more headers, as `Name: value` lines; never written.",
+        ),
+    ] = None
+    vllm_command: Annotated[
+        str,
+        Parameter(
+            metavar="WORDS",
+            show_default=False,
+            help="What starts vLLM where that is not `vllm`; for targets in a process, its Python.",
+        ),
+    ] = ""
+    engine_args: Annotated[
+        str,
+        Parameter(
+            metavar="WORDS",
+            show_default=False,
+            allow_leading_hyphen=True,
+            help="More arguments of the engine, as in '--dtype float32 --enforce-eager'.",
+        ),
+    ] = ""
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], Parameter(help="What a target in a process runs on.")
+    ] = "auto"
+    start_timeout: Annotated[
+        float, Parameter(metavar="SECONDS", help="Longest that an engine may take to be healthy.")
+    ] = 1800
+    run_timeout: Annotated[
+        float, Parameter(metavar="SECONDS", help="Longest that one measurement may take.")
+    ] = 3600
+    request_timeout: Annotated[
+        float, Parameter(metavar="SECONDS", help="Longest that one answer may take.")
+    ] = 600
+
+    @property
+    def name(self) -> str:
+        """The target's name; of files of other tools ``results``."""
+        return self.target or ("results" if self.results else "url")
+
+    def check(self, *, dry_run: bool) -> None:
+        """Raises UserError unless exactly one way to measure was given."""
+        ways = {
+            "--target": self.target,
+            "--url": self.url,
+            "--write": self.write,
+            "--results": self.results,
+        }
+        given = [flag for flag, value in ways.items() if value]
+        if len(given) > 1:
+            raise UserError(f"{' and '.join(given)} exclude each other")
+        if not given and not dry_run:
+            hint = f"give one of {', '.join(ways)}; --dry-run shows what would be measured"
+            raise UserError("where to measure?", where="--target", hint=hint)
+
+    def options(self, folder: Path) -> TargetOptions:
+        """Returns what a target is made from."""
+        return TargetOptions(
+            folder=folder,
+            url=self.url,
+            model=self.served_model_name,
+            api_key_env=self.api_key_env,
+            header_env=self.header_env,
+            command=tuple(shlex.split(self.vllm_command)),
+            arguments=tuple(shlex.split(self.engine_args)),
+            device=self.device,
+            start_timeout_s=self.start_timeout,
+            run_timeout_s=self.run_timeout,
+            request_timeout_s=self.request_timeout,
+        )
+
+
 Rescore = Annotated[
     Feedback,
     Parameter(
@@ -174,25 +231,8 @@ Json = Annotated[
 def verify_command(
     run: Run,
     *,
-    top: Top = None,
-    dominated: Dominated = 0,
-    trials: Trials = (),
-    repeats: Repeats = 3,
-    num_prompts: NumPrompts = None,
-    warmup: WarmUp = WARM_UP,
-    target: TargetName = None,
-    url: Url = None,
-    write: Write = None,
-    results: Results = (),
-    served_model_name: Model = None,
-    api_key_env: ApiKey = None,
-    header_env: Headers = None,
-    vllm_command: Command = "",
-    engine_args: EngineArgs = "",
-    device: Device = "auto",
-    start_timeout: StartTimeout = 1800.0,
-    run_timeout: RunTimeout = 3600.0,
-    request_timeout: RequestTimeout = 600.0,
+    what: What = What(),
+    where: Where = Where(),
     rescore: Rescore = "ratios",
     jobs: Jobs = None,
     resume: Resume = False,
@@ -207,110 +247,83 @@ def verify_command(
     Everything is kept in the folder `verification` of the run.
     """
     gc.enable()
-    where = _place(target=target, url=url, write=write, results=results, dry_run=dry_run)
-    files = trials_of(results)
-    selection = Selection(
-        top=top if top is not None else 1 if url else TOP,
-        dominated=dominated,
-        trials=tuple(files) or trials,
-        num_prompts=num_prompts,
-    )
+    where.check(dry_run=dry_run)
+    files = trials_of(where.results)
     saved = load_run(run)
-    prepared = prepare(saved, selection)
+    prepared = prepare(saved, _selection(what, where, tuple(files)))
     if dry_run:
-        print("\n".join(_plan_lines(prepared, repeats)))
+        print("\n".join(_plan_lines(prepared, what.repeats)))
         return
-    if write is not None:
-        _write_files(prepared, run, write, quiet=quiet)
+    if where.write is not None:
+        _write_files(prepared, run, where.write, quiet=quiet)
         return
-    if url and len(prepared.picks) > 1:
-        hint = "name it: --trials 12; or let --target local-vllm start one engine a trial"
-        raise UserError("an engine that is up runs one trial", where="--url", hint=hint)
-    about = _about(saved, prepared, where, repeats)
-    options = TargetOptions(
-        folder=run,
-        url=url,
-        model=served_model_name,
-        api_key_env=api_key_env,
-        header_env=header_env,
-        command=tuple(shlex.split(vllm_command)),
-        arguments=tuple(shlex.split(engine_args)),
-        device=device,
-        start_timeout_s=start_timeout,
-        run_timeout_s=run_timeout,
-        request_timeout_s=request_timeout,
-    )
-
-    def tell(line: str) -> None:
-        print_note(line, quiet=quiet)
-
+    about = _about(saved, prepared, what, where)
     # Files of other tools stand beside what was measured here, and replace nothing of it.
     identity = None if files else {k: about[k] for k in ("run", "load", "target")}
+    if not files:
+        _check(prepared, where)
     with VerificationFolder(run, identity, resume=resume, overwrite=overwrite) as folder:
-        if files:
-            measured = measured_from(prepared, files)
-        else:
-            for line in _plan_lines(prepared, repeats):
-                tell(line)
-            measured = _measure(
-                prepared, folder, where, options, repeats=repeats, warmup=warmup, quiet=quiet
-            )
+        measured = (
+            measured_from(prepared, files)
+            if files
+            else _measure(prepared, folder, what, where, quiet=quiet)
+        )
         conclusion = conclude(
             prepared,
             measured,
             feedback=rescore,
             folder=folder,
             jobs=jobs or os.cpu_count() or 1,
-            tell=tell,
+            tell=_teller(quiet),
         )
         write_outputs(folder, conclusion, about)
-    _print(conclusion, about, folder.path, json=json, quiet=quiet)
-
-
-def _print(
-    conclusion: Conclusion, about: dict[str, Any], folder: Path, *, json: bool, quiet: bool
-) -> None:
     if json:
         print_json(document(conclusion, about))
     else:
         print_conclusion(conclusion)
-    print_note(f"written to {folder}", quiet=quiet)
+    print_note(f"written to {folder.path}", quiet=quiet)
 
 
-def _place(
-    *,
-    target: str | None,
-    url: str | None,
-    write: Path | None,
-    results: Sequence[str],
-    dry_run: bool,
-) -> str:
-    """Returns where to measure; UserError unless exactly one way to do so was given."""
-    ways = {"--target": target, "--url": url, "--write": write, "--results": results}
-    given = [flag for flag, value in ways.items() if value]
-    if len(given) > 1:
-        raise UserError(f"{' and '.join(given)} exclude each other")
-    if not given and not dry_run:
-        hint = f"give one of {', '.join(ways)}; --dry-run shows what would be measured"
-        raise UserError("where to measure?", where="--target", hint=hint)
-    return target or ("url" if url else "results")
+def _selection(what: What, where: Where, of_files: tuple[int, ...]) -> Selection:
+    top = what.top if what.top is not None else 1 if where.url else TOP
+    return Selection(
+        top=top,
+        dominated=what.dominated,
+        trials=of_files or what.trials,
+        num_prompts=what.num_prompts,
+    )
 
 
-def _about(saved: SavedRun, prepared: Prepared, where: str, repeats: int) -> dict[str, Any]:
+def _teller(quiet: bool) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        print_note(line, quiet=quiet)
+
+    return tell
+
+
+def _check(prepared: Prepared, where: Where) -> None:
+    """Raises UserError for what is wrong with a target, before anything is written."""
+    if where.url and len(prepared.picks) > 1:
+        hint = "name it: --trials 12; or let --target local-vllm start one engine a trial"
+        raise UserError("an engine that is up runs one trial", where="--url", hint=hint)
+    find_target(where.name, where.options(Path()))
+
+
+def _about(saved: SavedRun, prepared: Prepared, what: What, where: Where) -> dict[str, Any]:
     """Returns what was measured and where; no address, no key."""
     return {
         "run": saved.manifest["space_sha256"][:12],
         "load": workload_sha256(prepared.load)[:12],
-        "target": where,
+        "target": where.name,
         "requests": len(prepared.load),
-        "repeats": repeats,
+        "rounds": what.repeats,
     }
 
 
 def _plan_lines(prepared: Prepared, repeats: int) -> list[str]:
     load_s = expected_s(prepared.picks, repeats)
     return [
-        *pick_lines(prepared.picks),
+        *pick_lines(prepared.result, prepared.picks),
         f"{len(prepared.picks)} trials × {repeats} rounds of {len(prepared.load):,} requests: "
         f"about {duration_text(load_s)} of load by prediction, starts not included",
     ]
@@ -326,25 +339,26 @@ def _write_files(prepared: Prepared, run: Path, folder: Path, *, quiet: bool) ->
         path.write_text(text, encoding="utf-8")
         if name.endswith(".sh"):
             path.chmod(EXECUTABLE)
-    print("\n".join(pick_lines(prepared.picks)))
+    print("\n".join(pick_lines(prepared.result, prepared.picks)))
     print_note(f"written to {folder}: start with its README.md", quiet=quiet)
 
 
 def _measure(
-    prepared: Prepared,
-    folder: VerificationFolder,
-    where: str,
-    options: TargetOptions,
-    *,
-    repeats: int,
-    warmup: int,
-    quiet: bool,
+    prepared: Prepared, folder: VerificationFolder, what: What, where: Where, *, quiet: bool
 ) -> list[Measured]:
+    tell = _teller(quiet)
+    for line in _plan_lines(prepared, what.repeats):
+        tell(line)
+
     def target_for(turn: Turn) -> Target:
-        return find_target(where, replace(options, folder=folder.logs(turn)))
+        return find_target(where.name, where.options(folder.logs(turn)))
 
-    def tell(line: str) -> None:
-        print_note(line, quiet=quiet)
-
-    with Bar(repeats * len(prepared.picks), tell, is_silent=quiet) as bar:
-        return measure(prepared, folder, target_for, repeats=repeats, warmup=warmup, listener=bar)
+    with Bar(what.repeats * len(prepared.picks), tell, is_silent=quiet) as bar:
+        return measure(
+            prepared,
+            folder,
+            target_for,
+            repeats=what.repeats,
+            warmup=what.warmup,
+            listener=bar,
+        )
