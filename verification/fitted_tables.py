@@ -26,19 +26,22 @@ LINEAR = ("gemm", "elementwise")
 def write_fitted(engine: ResolvedEngine, fit: StepFit, about: str, folder: Path) -> None:
     """Writes ``folder``: the engine's own tables times the fit's factors, and its overheads.
 
-    The folder is for ``--kernel-tables`` or, where the tables had a card, ``--gpu FOLDER/card.yaml``;
-    ``overheads.yaml`` in it for ``--calibration``. ``about`` says whose steps, in words. Raises
+    The folder is for ``--kernel-tables`` or, where the tables had a card, for ``--gpu
+    FOLDER/card.yaml``; ``overheads.yaml`` in it for ``--calibration``. ``about`` says whose steps,
+    in words. Ops that the tables lack keep the times that they have from elsewhere. Raises
     UserError for an engine without own tables.
     """
     if engine.gpu.own_tables is None:
         raise UserError("no own tables", where="kernel_tables", hint="dynosim calibrate measure")
     base = Path(engine.gpu.own_tables)
+    factors = {
+        **dict.fromkeys(LINEAR, fit.linear_factor),
+        **dict.fromkeys(ATTENTION, fit.attention_factor),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(base.glob("*.csv")):
         family = path.name.split(".", 1)[0]
-        factor = {**dict.fromkeys(LINEAR, fit.linear_factor)}.get(family)
-        factor = fit.attention_factor if family in ATTENTION else factor
-        _scale(path, folder / path.name, 1.0 if factor is None else factor)
+        _scale(path, folder / path.name, factors.get(family, 1.0))
     _header(base / HEADER, folder / HEADER, fit, about)
     if (base / CARD).is_file():
         shutil.copyfile(base / CARD, folder / CARD)

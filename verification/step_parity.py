@@ -1,4 +1,4 @@
-"""Whether the simulator makes the steps that an engine made, on the clock of that engine's steps."""
+"""Whether the simulator makes the steps that an engine made, on that engine's clock."""
 
 from __future__ import annotations
 
@@ -26,12 +26,18 @@ def difference(
     deployment: Deployment, load: Workload, plan: LoadPlan, steps: Sequence[StepRecord], warmup: int
 ) -> str | None:
     """Returns the first step that the simulator does not make too, in words; None where it makes
-    all of them.
+    all of them. ``steps`` are those of an engine with ``deployment``'s limits."""
+    return difference_to(twin_of(deployment, load), plan, steps, warmup)
 
-    ``steps`` are an engine's under ``plan``, ``warmup`` of them before the load. Steps are the same
+
+def difference_to(
+    twin: SimulatedEngine, plan: LoadPlan, steps: Sequence[StepRecord], warmup: int
+) -> str | None:
+    """Returns the first of ``steps`` that ``twin`` does not make too; None where it makes all.
+
+    They are an engine's under ``plan``, ``warmup`` of them before the load. Steps are the same
     where they compute the same tokens of the same requests and preempt and finish the same.
     """
-    twin = twin_of(deployment, load)
     ours = run_stepped(plan, twin, Replayed(step.cost_s for step in steps))
     theirs = SteppedRun(
         observed=ours.observed, steps=tuple(steps[warmup:]), warmup_steps=tuple(steps[:warmup])

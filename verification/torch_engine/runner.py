@@ -101,7 +101,7 @@ class TorchRunner:
         return blocks[positions // size].astype(np.int64) * size + positions % size
 
     def facts(self) -> Mapping[str, float | str]:
-        """Returns what computes; the block that no request gets counts, as vLLM's null block does."""
+        """Returns what computes. The block that no request gets counts, as vLLM counts its own."""
         torch, device = self._torch, self._pages.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         return {

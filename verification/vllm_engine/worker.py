@@ -3,12 +3,12 @@
 Started as a script by a Python that has vLLM and need not have dynosim. It talks JSON lines: orders
 on standard input, answers on what standard output was; what vLLM prints goes to standard error.
 
-    {"start": [words of vLLM's command line], "threads": 1}      -> {"facts": {...}}
-    {"add": [[name, [prompt token ids], output tokens], ...]}    -> {"added": count}
-    {"step": true}     -> {"process_s": ..., "probe_s": ..., "batch": [[name, tokens, tokens computed
-                          before], ...], "preempted": [names], "tokens": [[name, count], ...],
-                          "finished": [names]}
-    {"forget": true}   -> {"forgotten": whether the prefix cache is empty}
+    {"start": [words of vLLM's command line], "threads": 1}     -> {"facts": {...}}
+    {"add": [[name, [prompt token ids], output tokens], ...]}   -> {"added": count}
+    {"step": true}    -> {"process_s": ..., "probe_s": ..., "batch": [[name, tokens, tokens
+                         computed before], ...], "preempted": [names],
+                         "tokens": [[name, count], ...], "finished": [names]}
+    {"forget": true}  -> {"forgotten": whether the prefix cache is empty}
 
 Names are whole numbers. ``process_s`` is the processor time of this process, which a busy machine
 stretches little; ``probe_s`` that of a fixed piece of work before the step, which tells how fast
@@ -149,6 +149,7 @@ def serve(orders: TextIO, answers: TextIO) -> None:
     engine: SteppedEngine | None = None
     for line in orders:
         order = json.loads(line)
+        answer: dict[str, Any]
         try:
             if "start" in order:
                 engine = SteppedEngine(order["start"], order["threads"])

@@ -12,12 +12,11 @@ from dynosim.flags import Debug, Quiet
 from dynosim.hardware_models.calibration.overheads import NONE
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.resolve import resolve_engine
-from dynosim.outputs import check_writable
 from dynosim.question import read_question
 from dynosim.terminal import print_note, table
 from dynosim.verification.fitted_tables import CARD, OVERHEADS, write_fitted
 from dynosim.verification.step_fit import Cells, StepFit, fit_steps
-from dynosim.verification.stepped.step_record import read_step_log
+from dynosim.verification.stepped.step_record import StepRecord, read_step_log
 
 Logs = Annotated[
     tuple[Path, ...],
@@ -26,8 +25,8 @@ Logs = Annotated[
         consume_multiple=True,
         negative=(),
         metavar="LOG...",
-        help="Step logs of one engine, a load each, as the targets vllm-in-process and "
-        "builtin-torch leave them.",
+        help="Step logs of one engine under several loads, as the targets vllm-in-process and "
+        "builtin-torch leave them; logs of one load have one name up to the first dot.",
     ),
 ]
 DeploymentFile = Annotated[
@@ -56,7 +55,8 @@ def calibrate_steps_command(
 
     Tables measured alone are scaled to what the engine's steps take; what remains is the host's.
     """
-    check_writable({"--output": output / OVERHEADS})
+    if output.exists() and not output.is_dir():
+        raise UserError(f"{output} is a file", where="--output", hint="allowed: a folder's name")
     question = read_question(str(deployment), {"calibration": NONE})
     engine = resolve_engine(question.deployment)
     cells, about = _read(logs)
@@ -70,12 +70,13 @@ def calibrate_steps_command(
 
 
 def _read(logs: Sequence[Path]) -> tuple[Cells, str]:
-    """Returns the steps by file, and whose they are."""
-    cells, names = {}, set()
+    """Returns the steps by load, which names a file up to its first dot, and whose they are."""
+    cells: dict[str, list[StepRecord]] = {}
+    names = set()
     for path in logs:
         facts, steps = read_step_log(path)
         first = int(facts.get("warmup_steps", 0))
-        cells[path.name.split(".", 1)[0]] = steps[first:]
+        cells.setdefault(path.name.split(".", 1)[0], []).extend(steps[first:])
         names.add(" ".join(f"{k} {facts[k]}" for k in ("vllm", "torch") if k in facts))
     if len(names) > 1:
         hint = ", ".join(sorted(names))
