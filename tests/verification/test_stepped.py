@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count, cycle
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.workload.columns import Workload
+from dynosim.sim.workload.turns import Turns
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.stepped.clocks import Probed, Replayed, Reported, Stopwatch
 from dynosim.verification.stepped.engine import EngineStep, Work
@@ -72,6 +74,21 @@ def test_with_both_a_time_and_slots_a_request_waits_for_the_later() -> None:
     plan = plan_of((3, 1), (3, 1), (3, 1), send_s=(0.0, 1.0, 9.0), slots=1)
     run = run_stepped(plan, ScriptedEngine(), OWN)
     assert [request.planned_s for request in run.observed.requests] == [0.0, 2.0, 9.0]
+
+
+def test_a_turn_is_sent_when_the_answer_before_it_was_read_and_thought_about() -> None:
+    # The first two at once take three seconds, and the second one's answer a step more.
+    turns = Turns.chained(np.array([-1, -1, 0, 1]), np.array([0.0, 0.0, 10.0, 0.5]))
+    plan = plan_of((3, 1), (3, 2), (3, 1), (3, 1), send_s=(0.0, 0.0, 0.0, 9.0))
+    run = run_stepped(replace(plan, turns=turns), ScriptedEngine(), OWN)
+    assert [request.sent_s for request in run.observed.requests] == [0.0, 0.0, 13.0, 9.0]
+    assert token_times(run) == [[3.0], [3.0, 4.0], [15.0], [11.0]]
+
+
+def test_priorities_are_refused() -> None:
+    plan = replace(plan_of((3, 1), slots=1), priority=(1,))
+    with pytest.raises(UserError, match="no priorities"):
+        run_stepped(plan, ScriptedEngine(), OWN)
 
 
 def test_the_warm_up_is_over_before_time_starts_and_is_not_measured() -> None:

@@ -2,6 +2,5 @@
 
 ``run`` sends a load to a :class:`~.engine.StepEngine` on a virtual clock, which each step moves by
 what it cost by one of the ``clocks``; ``step_record`` is what is kept of every step. A busy machine
-then stretches nothing but what it steals from a step. These three import only the standard
-library, so that an engine in another environment can be driven where it lives.
+then stretches nothing but what it steals from a step.
 """

@@ -190,6 +190,9 @@ class Probed:
         return done, seconds * self.reference_s / self._medians[-1]
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the reference, and the drift: slowest over fastest rolling median, less 1."""
-        drift = max(self._medians) / min(self._medians) - 1.0
+        """Returns the reference, and the drift: the 90th over the 10th percentile of the rolling
+        medians, less 1. What is slow for a few steps is evened out."""
+        ordered = sorted(self._medians)
+        last = len(ordered) - 1
+        drift = ordered[round(0.9 * last)] / ordered[round(0.1 * last)] - 1.0
         return {"probe_reference_s": self.reference_s, "probe_drift": drift}

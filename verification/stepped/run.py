@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.workload.turns import Waiting
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRequest, ObservedRun
 from dynosim.verification.stepped.clocks import Clock
@@ -38,11 +38,13 @@ def run_stepped(plan: LoadPlan, engine: StepEngine, clock: Clock) -> SteppedRun:
     ``max_concurrency``, when a slot is free, and enters between two steps. The engine's prefix
     cache is emptied before the warm-up.
 
-    Raises UserError where the engine stops making progress.
+    Raises UserError where the engine stops making progress, and for a plan with priorities.
     """
+    if plan.priority is not None:
+        raise UserError("engines that are stepped take no priorities", where="workload: priority")
     engine.forget()
     slots = plan.max_concurrency or max(plan.warmup, 1)
-    warmup_plan = replace(plan, send_s=None, max_concurrency=slots)
+    warmup_plan = replace(plan, send_s=None, max_concurrency=slots, turns=None)
     warmup = _Run(warmup_plan, engine, clock, range(plan.warmup)).finished()
     clock.begin()
     run = _Run(plan, engine, clock, range(plan.warmup, len(plan))).finished()
@@ -101,8 +103,8 @@ class _Run:
         self.steps.append(self._record(done, start_s, cost_s))
         for index, count in done.new_tokens.items():
             self._token_s[index] += [self.now_s] * count
-        for _ in done.finished:
-            self._sender.free_slot(self.now_s)
+        for index in done.finished:
+            self._sender.answered(index, self.now_s)
 
     def _check_progress(self, done: EngineStep) -> None:
         self._idle_steps = 0 if done.work or done.new_tokens else self._idle_steps + 1
@@ -153,16 +155,26 @@ class _Sender:
     def __init__(self, plan: LoadPlan, indices: Iterable[int]) -> None:
         self.in_flight = 0
         self._send_s = plan.send_s
-        self._coming = deque(indices)
+        indices = list(indices)
+        self._turns = None if plan.turns is None else Waiting(plan.turns, indices)
+        # When each is due that waits for no answer, and its number.
+        self._coming = [(self._time_s(i), i) for i in indices if not self._waits(i)]
+        heapify(self._coming)
         # When each free slot became free; None where there is one for every request.
         most = plan.max_concurrency
         self._slots_s = None if most is None else [0.0] * most
+
+    def _time_s(self, index: int) -> float:
+        return 0.0 if self._send_s is None else self._send_s[index]
+
+    def _waits(self, index: int) -> bool:
+        return self._turns is not None and self._turns.waits(index)
 
     def next_s(self) -> float | None:
         """Returns when the next request is due; None where none is, or no slot is free for it."""
         if not self._coming:
             return None
-        time_s = 0.0 if self._send_s is None else self._send_s[self._coming[0]]
+        time_s = self._coming[0][0]
         if self._slots_s is None:
             return time_s
         return max(time_s, self._slots_s[0]) if self._slots_s else None
@@ -173,10 +185,12 @@ class _Sender:
             if self._slots_s is not None:
                 heappop(self._slots_s)
             self.in_flight += 1
-            yield self._coming.popleft(), time_s
+            yield heappop(self._coming)[1], time_s
 
-    def free_slot(self, now_s: float) -> None:
-        """Takes note that a request has its answer."""
+    def answered(self, index: int, now_s: float) -> None:
+        """Takes note that a request has its answer: a slot is free, and whoever waited may go."""
         self.in_flight -= 1
         if self._slots_s is not None:
             heappush(self._slots_s, now_s)
+        for later, think_s in self._turns.answered(index) if self._turns else ():
+            heappush(self._coming, (max(self._time_s(later), now_s + think_s), later))
