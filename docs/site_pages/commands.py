@@ -45,7 +45,7 @@ def _command(app: App, name: str, purpose: str) -> str:
     about = inspect.getdoc(app.default_command) or purpose
     rows = [_row(argument) for argument in own_flags(app)]
     tail = about.strip().split("\n\n", 1)[1:]
-    text = [f"## {name}\n", sentence(about), *(p.replace("``", "`") for p in tail)]
+    text = [f"## {name}", sentence(about), *(p.replace("``", "`") for p in tail)]
     return "\n\n".join([*text, table(("argument", "takes", "default", "meaning"), rows)]) + (
         _shared(app)
     )
@@ -53,6 +53,8 @@ def _command(app: App, name: str, purpose: str) -> str:
 
 def _row(argument: Any) -> tuple[str, str, str, str]:
     names = [n for n in argument.names if not n.startswith("--no-")]
+    if argument.field_info.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        names = [argument.parameter.metavar or argument.field_info.name.upper()]
     takes = argument.parameter.metavar or _takes(argument.hint)
     return (
         ", ".join(map(code, names)),
@@ -63,7 +65,7 @@ def _row(argument: Any) -> tuple[str, str, str, str]:
 
 
 def _takes(hint: Any) -> str:
-    return describe(hint).removesuffix(" or null").removeprefix("one of ").replace(", ", "\\|")
+    return describe(hint).removesuffix(" or null").removeprefix("one of ").replace(", ", "|")
 
 
 def _default(argument: Any) -> str:
