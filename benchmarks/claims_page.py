@@ -21,7 +21,7 @@ Each row is one file in `examples/claims/`: a baseline, a tuned deployment, one 
 is written by `benchmarks/claims_page.py`; one row by, for example,
 
 ```bash
-dynosim explain examples/claims/stack.yaml --plot stack.png
+dynosim explain examples/claims/fp16_to_fp8.yaml --plot fp8.png
 ```
 
 Nothing here is fitted to the claims. *Ours* is tuned over baseline. A layer's factor is what it

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from site_pages.markdown import code, link, table
-
 from dynosim.commands.list import SHELVES
 from dynosim.hardware_models.backends import get_backend, list_backends
 from dynosim.hardware_models.cards import read_card
 from dynosim.hardware_models.gpus import get_gpu, list_gpus
 from dynosim.hardware_models.llm.catalog import list_models
 from dynosim.hardware_models.startup.storage import list_storages
+from site_pages.markdown import code, link, table
 from site_pages.units import unit
 
 

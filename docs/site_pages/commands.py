@@ -8,11 +8,10 @@ from typing import Any
 
 from cyclopts import App
 
-from site_pages.markdown import code, sentence, table
-from site_pages.meanings import meanings
-
 from dynosim.cli import COMMANDS, GROUPS, build_app
 from dynosim.search.field_type import describe
+from site_pages.markdown import code, sentence, table
+from site_pages.meanings import meanings
 
 SHARED = {"Deployment": "deployment.md", "Workload": "workload.md"}
 """Headings of ``--help`` whose flags are the fields of a dataclass, and the page of these."""
@@ -27,8 +26,8 @@ def commands_page() -> str:
     return (
         "# Commands\n\n"
         "`dynosim COMMAND --help` says the same on the terminal. Flags are written with `-` or\n"
-        "`_`; a switch is turned off with `--no-` before its name. Results go to stdout, notes and\n"
-        "progress to stderr; `dynosim --install-completion` completes flags in your shell.\n\n"
+        "`_`; a switch is turned off with `--no-` before its name. Results go to stdout, notes\n"
+        "and progress to stderr; `dynosim --install-completion` completes flags in your shell.\n\n"
         f"{_exit_codes()}\n" + "\n".join(parts)
     )
 
@@ -54,7 +53,7 @@ def _command(app: App, name: str, purpose: str) -> str:
 def _row(argument: Any) -> tuple[str, str, str, str]:
     names = [n for n in argument.names if not n.startswith("--no-")]
     if argument.field_info.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
-        names = [argument.parameter.metavar or argument.field_info.name.upper()]
+        names = [argument.parameter.metavar or argument.field_info.name.upper(), *names]
     takes = argument.parameter.metavar or _takes(argument.hint)
     return (
         ", ".join(map(code, names)),

@@ -6,10 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from site_pages.markdown import code, sentence, table
-from site_pages.meanings import meanings
-from site_pages.units import unit
-
 from dynosim.field_docs import field_docs
 from dynosim.flags import SHORT
 from dynosim.hardware_models.engine_args import EngineArgs
@@ -24,6 +20,9 @@ from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.network import NetworkOptions
 from dynosim.sim.workload.spec import ALIASES as WORKLOAD_ALIASES
 from dynosim.sim.workload.spec import WorkloadSpec
+from site_pages.markdown import code, sentence, table
+from site_pages.meanings import meanings
+from site_pages.units import unit
 
 HEADER = ("key", "type", "default", "unit", "meaning")
 
@@ -48,7 +47,7 @@ def deployment_page() -> str:
         "# Deployment\n\n"
         "One serving deployment: engines, how many of them, and how requests reach them. A field\n"
         "is a key of a YAML file, a flag of the commands (`tensor_parallel_size` is\n"
-        "`--tensor-parallel-size`) and a dimension of a search, where it may be a list or a range.\n"
+        "`--tensor-parallel-size`) and a dimension of a search, where it may be a list or range.\n"
         "Default *null* means: the backend's own for its version, or none.\n\n"
         + "\n".join(_sections(DEPLOYMENT_PARTS))
         + f"\n## Other spellings\n\n{_spellings(ALIASES)}"
@@ -86,7 +85,7 @@ def space_page() -> str:
         "# Search space\n\n"
         "A space is a [deployment](deployment.md) in which any field may have many values, and\n"
         "the keys below. [How a search works](../search.md) says what becomes of them.\n\n"
-        f"{table(HEADER, rows)}\n"
+        f"{_fields(rows)}\n"
         "## Values of a field\n\n"
         "| written | means |\n|---|---|\n"
         "| `tensor_parallel_size: 2` | this value |\n"
@@ -102,7 +101,12 @@ def _sections(parts: tuple[tuple[str, type[Any]], ...]) -> Iterator[str]:
     for title, kind in parts:
         own = _own_fields(kind, parts)
         rows = [_row(kind, field) for field in own]
-        yield f"## {title}\n\n{table(HEADER, rows)}"
+        yield f"## {title}\n\n{_fields(rows)}"
+
+
+def _fields(rows: list[tuple[str, ...]]) -> str:
+    """Returns the table of some fields, in a box of its own for the style sheet."""
+    return f'<div class="fields" markdown>\n\n{table(HEADER, rows)}\n</div>\n'
 
 
 def _own_fields(

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from site_pages.markdown import code, table
-from site_pages.meanings import explained
-from site_pages.units import unit
-
 from dynosim.search.metric import LATENCIES, METRICS, STATISTICS, SYNONYMS
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
@@ -15,6 +11,9 @@ from dynosim.sim.result_files import request_columns
 from dynosim.sim.simulate import Simulation, simulate
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
+from site_pages.markdown import code, table
+from site_pages.meanings import explained
+from site_pages.units import unit
 
 ENGINE = {"model": "Qwen/Qwen3-0.6B", "gpu": "h100_sxm"}
 LOAD = WorkloadSpec(random_input_len=64, random_output_len=8, num_prompts=4)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-
-from site_pages.markdown import code, table
-from site_pages.meanings import explained
-from site_pages.metrics import all_request_columns, runs
-from site_pages.units import unit
-
 from dynosim.search.run_folder import CANDIDATES, FILES
 from dynosim.search.table import SHARE_COLUMN, STATUS_COLUMNS
 from dynosim.sim.result_files import bench_document
 from dynosim.sim.timeline.series import NAMES
+from site_pages.markdown import code, table
+from site_pages.meanings import explained
+from site_pages.metrics import all_request_columns, runs
+from site_pages.units import unit
 
 SOMETIMES = (
     *("intervals_80", "calibration", "extrapolated", "prefill", "links", "speculation"),

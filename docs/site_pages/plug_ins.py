@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from site_pages.cards import storages_page
-from site_pages.markdown import code, fence, sentence, table
-
 from dynosim.hardware_models.registry import own_names
 from dynosim.planning.exports.export import targets
 from dynosim.search.included import PRESETS, presets
+from site_pages.cards import storages_page
+from site_pages.markdown import code, fence, sentence, table
 
 KINDS = (
     ("Routers", "dynosim.sim.cluster.routers", "`router: NAME`; [how they compare](../routing.md)"),

@@ -11,8 +11,7 @@ from cyclopts import CycloptsError
 from dynosim.cli import build_app
 
 TOOLS = frozenset(
-    (".", "aiperf", "createdb", "curl", "dask", "guidellm", "kubectl", "open", "optuna-dashboard")
-    + ("pytest", "python3", "trtllm-serve", "vllm")
+    ". createdb dask optuna-dashboard pytest python3 trtllm-serve vllm mkdocs kubectl".split()
 )
 """Commands of others, of which a page may show any use."""
 
@@ -66,4 +65,3 @@ def _pip(words: list[str], root: Path) -> str | None:
         if missing:
             return f"no extra {sorted(missing)}"
     return None
-

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from blocks import Block, blocks
+from dynosim.cli import run
 from likeness import alike
 from shell import cut, problem
 from yaml_kinds import LOADERS
-
-from dynosim.cli import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
