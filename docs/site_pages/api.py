@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -38,6 +39,8 @@ PUBLIC = (
 )  # fmt: skip
 """Titles, and ``module:name`` of what stands below them."""
 
+MOST_FIELDS = 25
+
 
 def api_page() -> str:
     """Returns the reference of the Python API."""
@@ -65,7 +68,14 @@ def _entry(place: str) -> str:
     if inspect.isfunction(thing):
         text += f"\n{fence(_signature(name, thing), 'python')}"
     text += f"\n{as_markdown(inspect.getdoc(thing) or '')}\n"
-    return text + _members(thing)
+    return text + _fields(thing) + _members(thing)
+
+
+def _fields(thing: Any) -> str:
+    """Returns the fields of a dataclass that its docstring speaks of; those of many have a page."""
+    if not dataclasses.is_dataclass(thing) or len(dataclasses.fields(thing)) > MOST_FIELDS:
+        return ""
+    return "\nFields: " + ", ".join(f"`{f.name}`" for f in dataclasses.fields(thing)) + ".\n"
 
 
 def _members(thing: Any) -> str:
@@ -88,23 +98,25 @@ def _members(thing: Any) -> str:
 
 def _signature(name: str, function: Any) -> str:
     signature = inspect.signature(function)
-    joined = f"{name}{signature}"
-    if len(joined) <= 88:
-        return joined
-    parts = ",\n    ".join(_with_star(signature))
     returned = signature.return_annotation
     tail = "" if returned is inspect.Signature.empty else f" -> {returned}"
-    return f"{name}(\n    {parts},\n){tail}"
+    parameters = _parameters(signature)
+    line = f"{name}({', '.join(parameters)}){tail}"
+    if len(line) <= 88:
+        return line
+    return f"{name}(\n    " + ",\n    ".join(parameters) + f",\n){tail}"
 
 
-def _with_star(signature: inspect.Signature) -> list[str]:
+def _parameters(signature: inspect.Signature) -> list[str]:
     """Returns the parameters one by one, with the bare star before those that need a keyword."""
     shown, is_starred = [], False
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not is_starred:
             shown.append("*")
             is_starred = True
-        shown.append(str(parameter))
+        default = parameter.default
+        tail = "" if default is parameter.empty else f" = {default!r}"
+        shown.append(f"{parameter.name}: {parameter.annotation}{tail}")
     return shown
 
 

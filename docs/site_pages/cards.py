@@ -10,7 +10,7 @@ from dynosim.hardware_models.cards import read_card
 from dynosim.hardware_models.gpus import get_gpu, list_gpus
 from dynosim.hardware_models.llm.catalog import list_models
 from dynosim.hardware_models.startup.storage import list_storages
-from site_pages.markdown import code, link, table
+from site_pages.markdown import code, link, name, table
 from site_pages.units import unit
 
 
@@ -41,10 +41,10 @@ def backends_page() -> str:
     """Returns the reference of backends and their versions."""
     return (
         "# Backends and versions\n\n"
-        "What an engine does where the user says nothing, by version: a row holds from its version\n"
-        "on. Overheads are priors; where runs were measured, [fitted ones](../calibration.md)\n"
+        "What an engine does where the user says nothing: a row holds from its version on.\n"
+        "Overheads are priors; where runs were measured, [fitted ones](../calibration.md)\n"
         "stand in for them.\n\n"
-        f"{_shelf('backends')}\n" + "\n".join(_backend(name) for name in list_backends())
+        f"{_shelf('backends')}\n" + "\n".join(_backend(key) for key in list_backends())
     )
 
 
@@ -70,8 +70,8 @@ def _shelf(kind: str) -> str:
 def _gpu(key: str) -> str:
     card, gpu = read_card("gpus", key), get_gpu(key)
     rows = [
-        (code(name), _shown(name, row), unit(name), _source(card, row))
-        for name, row in _figures(card)
+        (name(figure), _shown(row), unit(figure), _source(card, row))
+        for figure, row in _figures(card)
     ]
     also = ", ".join(map(code, gpu.aliases))
     return (
@@ -80,30 +80,30 @@ def _gpu(key: str) -> str:
     )
 
 
-def _backend(name: str) -> str:
-    card = read_card("backends", name)
+def _backend(key: str) -> str:
+    card = read_card("backends", key)
     rows = [
-        (str(version), code(figure), _shown(figure, row), unit(figure), _source(card, row))
+        (name(figure), str(version), _shown(row), unit(figure), _source(card, row))
         for version, figures in card["versions"].items()
         for figure, row in figures.items()
     ]
-    backend = get_backend(name)
+    backend = get_backend(key)
     return (
-        f"## {name}\n\nVersions {card['oldest_version']} to {card['newest_version']}; by default\n"
-        f"{backend.version}.\n\n{table(('from', 'figure', 'value', 'unit', 'source'), rows)}"
+        f"## {key}\n\nVersions {card['oldest_version']} to {card['newest_version']}; by default\n"
+        f"{backend.version}.\n\n{table(('figure', 'from', 'value', 'unit', 'source'), rows)}"
     )
 
 
 def _figures(card: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Returns the figures of a card that have a source, rates by dtype one by one."""
     found = []
-    for name, row in card.items():
-        if name == "sources" or not isinstance(row, dict):
+    for key, row in card.items():
+        if key == "sources" or not isinstance(row, dict):
             continue
         if "source" in row:
-            found.append((name, row))
+            found.append((key, row))
         else:
-            found += [(f"{name}: {part}", inner) for part, inner in row.items()]
+            found += [(f"{key}: {part}", inner) for part, inner in row.items()]
     return found
 
 
@@ -111,13 +111,20 @@ def _value(row: Any) -> Any:
     return row["value"] if isinstance(row, dict) and "value" in row else row
 
 
-def _shown(name: str, row: dict[str, Any]) -> str:
+def _shown(row: dict[str, Any]) -> str:
     """Returns a figure's values as text; ≈ marks an estimate."""
     known = {k: v for k, v in row.items() if k not in ("source", "estimate")}
     value = known.pop("value", None)
     parts = [] if value is None and known else [_number(value)]
-    parts += [f"{key}: {_number(v)}" for key, v in known.items()]
+    parts += [_by(key, v) for key, v in known.items()]
     return ("≈ " if row.get("estimate") else "") + "; ".join(parts)
+
+
+def _by(key: str, value: Any) -> str:
+    """Returns what a figure is where something holds: on large GPUs, from a size of memory on."""
+    if key == "by_memory_gib":
+        return "; ".join(f"from {gib} GiB on: {_number(v)}" for gib, v in value)
+    return f"{key}: {_number(value)}"
 
 
 def _number(value: object) -> str:

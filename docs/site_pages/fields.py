@@ -20,7 +20,7 @@ from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.network import NetworkOptions
 from dynosim.sim.workload.spec import ALIASES as WORKLOAD_ALIASES
 from dynosim.sim.workload.spec import WorkloadSpec
-from site_pages.markdown import code, sentence, table
+from site_pages.markdown import code, name, sentence, table
 from site_pages.meanings import meanings
 from site_pages.units import unit
 
@@ -73,13 +73,13 @@ def space_page() -> str:
     defaults = {f.name: f.default for f in dataclasses.fields(SearchSpace)}
     rows = [
         (
-            code(name),
-            describe(hint) if hint else told[name]["type"],
-            code(default) if (default := _plain(defaults.get(name))) else "–",
-            unit(name),
-            told[name]["meaning"],
+            name(key),
+            describe(hint) if hint else told[key]["type"],
+            code(default) if (default := _plain(defaults.get(key))) else "–",
+            unit(key),
+            told[key]["meaning"],
         )
-        for name, hint in hints.items()
+        for key, hint in hints.items()
     ]
     return (
         "# Search space\n\n"
@@ -127,7 +127,7 @@ def _row(kind: type[Any], field: dataclasses.Field[Any]) -> tuple[str, ...]:
     short = "".join(f" `{s}`" for s in SHORT.get(field.name, ()))
     default = "required" if field.default is dataclasses.MISSING else code(_plain(field.default))
     meaning = field_docs(kind)[field.name].replace("``", "`")
-    return f"`{field.name}`{short}", describe(hint), default, unit(field.name), meaning
+    return f"{name(field.name)}{short}", describe(hint), default, unit(field.name), meaning
 
 
 def _plain(value: object) -> str:
@@ -140,4 +140,4 @@ def _plain(value: object) -> str:
 
 
 def _spellings(aliases: dict[str, str]) -> str:
-    return table(("written", "means"), [(code(a), code(n)) for a, n in aliases.items()])
+    return table(("written", "means"), [(code(a), code(b)) for a, b in aliases.items()])

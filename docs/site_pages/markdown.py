@@ -22,6 +22,11 @@ def code(value: object) -> str:
     return f"`{text}`" if text else ""
 
 
+def name(text: str) -> str:
+    """Returns an identifier as code that may break behind its underscores."""
+    return f"<code>{text.replace('_', '_<wbr>')}</code>"
+
+
 def fence(text: str, language: str = "text", title: str = "") -> str:
     """Returns a fenced block."""
     named = f' title="{title}"' if title else ""

@@ -11,7 +11,18 @@ from cyclopts import CycloptsError
 from dynosim.cli import build_app
 
 TOOLS = frozenset(
-    ". createdb dask optuna-dashboard pytest python3 trtllm-serve vllm mkdocs kubectl".split()
+    [
+        ".",
+        "createdb",
+        "dask",
+        "optuna-dashboard",
+        "pytest",
+        "python3",
+        "trtllm-serve",
+        "vllm",
+        "mkdocs",
+        "kubectl",
+    ]
 )
 """Commands of others, of which a page may show any use."""
 
