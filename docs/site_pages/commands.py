@@ -35,8 +35,13 @@ def commands_page() -> str:
 def own_flags(app: App) -> Iterator[Any]:
     """Yields the arguments of a command that are not fields of a dataclass."""
     for argument in app.assemble_argument_collection():
-        if argument.parameter.group[0]._name not in SHARED:
+        if _heading(argument) not in SHARED:
             yield argument
+
+
+def _heading(argument: Any) -> str:
+    """Returns the heading of ``--help`` that an argument stands below."""
+    return str(argument.parameter.group[0]._name)
 
 
 def _command(app: App, name: str, purpose: str) -> str:
@@ -76,7 +81,7 @@ def _default(argument: Any) -> str:
 
 
 def _shared(app: App) -> str:
-    found = {a.parameter.group[0]._name for a in app.assemble_argument_collection()}
+    found = set(map(_heading, app.assemble_argument_collection()))
     names = [f"[{name.lower()}]({SHARED[name]})" for name in SHARED if name in found]
     if not names:
         return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dynosim.field_docs import field_docs
@@ -104,7 +104,7 @@ def _sections(parts: tuple[tuple[str, type[Any]], ...]) -> Iterator[str]:
         yield f"## {title}\n\n{_fields(rows)}"
 
 
-def _fields(rows: list[tuple[str, ...]]) -> str:
+def _fields(rows: Sequence[Sequence[str]]) -> str:
     """Returns the table of some fields, in a box of its own for the style sheet."""
     return f'<div class="fields" markdown>\n\n{table(HEADER, rows)}\n</div>\n'
 
@@ -122,7 +122,7 @@ def _own_fields(
     return [f for f in dataclasses.fields(kind) if f.name not in bases]
 
 
-def _row(kind: type[Any], field: dataclasses.Field[Any]) -> tuple[str, ...]:
+def _row(kind: Any, field: dataclasses.Field[Any]) -> tuple[str, ...]:
     hint = field_types(kind)[field.name]
     short = "".join(f" `{s}`" for s in SHORT.get(field.name, ()))
     default = "required" if field.default is dataclasses.MISSING else code(_plain(field.default))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from dynosim.search.metric import LATENCIES, METRICS, STATISTICS, SYNONYMS
@@ -15,16 +16,16 @@ from site_pages.markdown import code, table
 from site_pages.meanings import explained
 from site_pages.units import unit
 
-ENGINE = {"model": "Qwen/Qwen3-0.6B", "gpu": "h100_sxm"}
+ENGINE = Deployment(model="Qwen/Qwen3-0.6B", gpu="h100_sxm")
 LOAD = WorkloadSpec(random_input_len=64, random_output_len=8, num_prompts=4)
 KINDS = (
-    (Deployment(**ENGINE), LOAD),
-    (Deployment(**ENGINE, prefill_replicas=1), LOAD),
-    (Deployment(**ENGINE, kv_host_gib=1.0), LOAD),
-    (Deployment(**ENGINE, speculative_method="ngram", num_speculative_tokens=2), LOAD),
-    (Deployment(**ENGINE, warm_replicas=1), LOAD),
+    (ENGINE, LOAD),
+    (replace(ENGINE, prefill_replicas=1), LOAD),
+    (replace(ENGINE, kv_host_gib=1.0), LOAD),
+    (replace(ENGINE, speculative_method="ngram", num_speculative_tokens=2), LOAD),
+    (replace(ENGINE, warm_replicas=1), LOAD),
     (
-        Deployment(**ENGINE),
+        ENGINE,
         WorkloadSpec(random_input_len=64, random_output_len=8, num_prompts=4, network_rtt_ms=20.0),
     ),
 )

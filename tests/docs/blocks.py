@@ -10,6 +10,10 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+"""All pages whose commands and files are tested."""
+
 MARK = re.compile(r"<!--\s*(parse-only|as|exit|run):\s*(.*?)\s*-->", re.DOTALL)
 TITLE = re.compile(r'title="([^"]+)"')
 

@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
-from blocks import Block, blocks
+from blocks import PAGES, ROOT, Block, blocks
 from dynosim.cli import run
 from likeness import alike
 from shell import cut, problem
 from yaml_kinds import LOADERS
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = frozenset(("bash", "console", "csv", "json", "jsonl", "python", "text", "yaml"))
 
 

@@ -18,7 +18,7 @@ def _space(path: Path) -> None:
 
 
 def _layers(path: Path) -> None:
-    read_pair(path, None)
+    read_pair(str(path), None)
 
 
 def _gpu_card(path: Path) -> None:
