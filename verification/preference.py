@@ -66,7 +66,13 @@ def preference_of(result: SearchResult) -> Preference | None:
     objectives = tuple(o.metric for o in space.objectives)
     if result.knee is not None:
         weights = knee_weights(result.frontier, space.objectives)
-        return Preference(weights=weights, limits=space.limits, recommended=result.knee, name=KNEE)
+        return Preference(
+            weights=weights,
+            objectives=objectives,
+            limits=space.limits,
+            recommended=result.knee,
+            name=KNEE,
+        )
     if result.cheapest is None:
         return None
     price = "usd_per_hour" if "usd_per_hour" in result.cheapest.metrics else "num_gpus"
