@@ -118,8 +118,8 @@ def _order(verified: Mapping[str, Any], gates: Mapping[str, Any]) -> Iterator[st
     kept = pairs["beyond_noise"] - len(pairs["turned"])
     taus = ", ".join(f"{o['metric']} {o['kendall_tau']:.2f}" for o in verified["order"])
     yield f"**Order.** {kept} of {pairs['beyond_noise']} pairs whose predicted gap exceeds the"
-    yield f"noise kept it; Kendall's tau: {taus}. Regret of the recommended trial: {regret['share']:.1%}"
-    yield f"(noise {regret['noise']:.1%}). Verdict: **{verdict['word']}**; "
+    yield f"noise kept it; Kendall's tau: {taus}. Regret of the recommended trial:"
+    yield f"{regret['share']:.1%} (noise {regret['noise']:.1%}). Verdict: **{verdict['word']}**;"
     yield f"{'; '.join(verdict['reasons'])}."
     closed = [abs(g["error"]) for g in _of(gates, "closed")]
     opened = [abs(g["error"]) for g in _of(gates, "open")]
