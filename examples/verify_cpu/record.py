@@ -1,13 +1,11 @@
-"""Writes the figures of OUT into a page between its markers: `record.py OUT PAGE`."""
+"""Writes the figures of a kept run into a page between its markers: `record.py RUN PAGE`."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import yaml
 
 BEGIN, END = "<!-- verify_cpu: begin -->", "<!-- verify_cpu: end -->"
+IMAGE = "images/verify_cpu.png"
 LABELS = {
     "output_throughput": "output tok/s",
     "mean_tpot_ms": "mean TPOT, ms",
@@ -33,22 +32,22 @@ def main(out: Path, page: Path) -> None:
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     section = "\n".join(lines(out))
+    shutil.copyfile(out / "overlay.png", page.parent / IMAGE)
     page.write_text(f"{before}{BEGIN}\n{section}\n{END}{after}", encoding="utf-8")
 
 
 def lines(out: Path) -> Iterator[str]:
     """Yields the section."""
-    verified = _json(out / "search/verification/verification.json")
+    verified = _json(out / "verification.json")
     gates = _json(out / "gates.json")
     facts = verified["picks"][0]["facts"]
-    versions = f"vLLM {facts['vllm']}, torch {facts['torch']}, Python {platform.python_version()}"
-    when = datetime.fromtimestamp((out / "gates.json").stat().st_mtime, tz=UTC).date()
-    yield "## The last real run: vLLM on a CPU"
-    yield ""
-    yield f"Written by `examples/verify_cpu/run.py --record`, {when}. {versions}, one core of"
-    yield f"{_cpu()} with {os.cpu_count()} cores, shared with other jobs. Llama of 56 million"
-    yield "parameters in float32, random weights. Times are processor seconds of the engine's"
-    yield "process over those of a probe timed before every step, times 2 ms; the clock is virtual."
+    about = gates["about"]
+    versions = f"vLLM {facts['vllm']}, torch {facts['torch']}, Python {about['python']}"
+    yield f"Written by `examples/verify_cpu/run.py --record`, {about['date']}. {versions}, one core"
+    yield f"of {about['cpu']} with {about['cores']} cores, shared with other jobs. Llama of 56"
+    yield "million parameters in float32, random weights. Times are processor seconds of the"
+    yield "engine's process over those of a probe timed before every step, times 2 ms; the clock is"
+    yield "virtual."
     yield ""
     yield from _hardware(out)
     yield from _closed(verified, gates)
@@ -86,6 +85,8 @@ def _closed(verified: Mapping[str, Any], gates: Mapping[str, Any]) -> Iterator[s
         yield f"| {trial}{role} | {gates['settings'][str(trial)]} | " + _cells(
             _figure(figures[n]) for n in names
         )
+    yield ""
+    yield f"![Predicted and measured points of the five trials]({IMAGE})"
     yield ""
 
 
@@ -144,15 +145,6 @@ def _of(gates: Mapping[str, Any], load: str) -> list[Mapping[str, Any]]:
 
 def _cells(words: Iterator[str] | Sequence[str]) -> str:
     return " | ".join(words) + " |"
-
-
-def _cpu() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
-    return names[0] if names else platform.machine()
 
 
 def _json(path: Path) -> dict[str, Any]:
