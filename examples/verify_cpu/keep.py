@@ -1,4 +1,4 @@
-"""Keeps what OUT found: `keep.py OUT RUN STEPS`.
+"""Keeps what OUT found: `keep.py OUT RUN STEPS IMAGE`.
 
 RUN takes the figures and the fitted hardware, which `dynosim search` can use without vLLM. STEPS is
 for the parity tests: the steps, limits and loads of the first repeat of every pick, closed loop and
@@ -38,12 +38,12 @@ FIGURES = (
     "gates.json",
     "open_loop.json",
     f"{VERIFIED}/verification.json",
-    f"{VERIFIED}/overlay.png",
 )
 
 
-def main(out: Path, run: Path, steps: Path) -> None:
-    """Writes both folders."""
+def main(out: Path, run: Path, steps: Path, image: Path) -> None:
+    """Writes both folders and the picture of predicted and measured points."""
+    shutil.copyfile(out / VERIFIED / "overlay.png", image)
     keep_figures(out, run)
     keep_steps(out, steps)
 
@@ -98,4 +98,4 @@ def described(deployment: Deployment, load: Workload) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*(Path(name).resolve() for name in sys.argv[1:4]))
+    main(*(Path(name).resolve() for name in sys.argv[1:5]))
