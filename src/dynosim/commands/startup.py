@@ -9,13 +9,10 @@ from cyclopts import Parameter
 from dynosim.commands.simulate import File
 from dynosim.flags import Debug, takes_fields_of
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.memory.plan import plan_memory
-from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
-from dynosim.hardware_models.startup.plan import plan_startup
+from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.startup.stage import StartupPlan
 from dynosim.question import read_question
-from dynosim.sim.cluster.scaling.at_once import start_at_once
-from dynosim.sim.cluster.scaling.planning import start_spec
+from dynosim.sim.cluster.scaling.replica_start import replica_start
 from dynosim.sim.deployment import Deployment
 from dynosim.summary import parallel_shape
 from dynosim.terminal import print_json, table
@@ -39,17 +36,12 @@ def startup_command(
     """Show what passes until a new replica serves, stage by stage."""
     if at_once < 1:
         raise UserError(f"found {at_once}", where="--at-once", hint="allowed: >= 1")
-    deployment = read_question(file, flags).deployment
-    engine = resolve_engine(deployment)
-    memory = plan_memory(engine)
-    if not memory.feasible:
-        raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
-    plan = plan_startup(engine, memory, deployment)
-    ends_s = start_at_once(start_spec(deployment, engine, plan), at_once)
+    start = replica_start(read_question(file, flags).deployment)
+    ends_s = start.at_once_s(at_once)
     if json:
-        print_json(as_json(plan, ends_s))
+        print_json(as_json(start.plan, ends_s))
     else:
-        print("\n".join(as_text(engine, plan, ends_s)))
+        print("\n".join(as_text(start.engine, start.plan, ends_s)))
 
 
 def as_json(plan: StartupPlan, ends_s: list[float]) -> dict[str, Any]:
