@@ -196,3 +196,23 @@ def test_the_command_explains_a_run_and_a_trial(run: SearchResult) -> None:
 def test_a_folder_without_a_run_is_said_to_be_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no finished run"):
         load_run(tmp_path)
+
+
+def test_a_result_explains_its_own_trials(run: SearchResult) -> None:
+    assert run.explain(0).splitlines() == explain_trial(run, 0, run.screen)
+    saved = load_run(str(run.output_dir))
+    assert saved.result.explain(0).splitlines() == explain_trial(saved.result, 0, saved.screen)
+    with pytest.raises(UserError, match="no trial 999999"):
+        run.explain(999999)
+
+
+def test_neighbours_are_a_row_each(run: SearchResult) -> None:
+    trial = run.frontier[0]
+    assert run.landscape is not None
+    steps = sensitivity(trial.deployment, run.landscape, run.screen)
+    frame = run.neighbours(trial.number)
+    assert list(frame.field) == [step.field for step in steps]
+    speed = steps[0].factors["output_tok_s_per_user"] - 1.0
+    assert frame.output_tok_s_per_user.iloc[0] == pytest.approx(speed)
+    both = frame[["output_tok_s_per_user", "output_tok_s_per_gpu"]]
+    assert not (both[frame.is_simulated] > 1e-9).all(axis=1).any()  # it is on the frontier
