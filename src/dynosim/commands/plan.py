@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import get_gpu
 from dynosim.outputs import check_writable
@@ -68,7 +68,6 @@ PriceFile = Annotated[
         ", electricity_usd_kwh, pue, hosting_usd_gpu_month, server_usd_gpu.",
     ),
 ]
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
 Plot = Annotated[Path | None, Parameter(metavar="PNG", help="Draw cost against latency.")]
 
 
