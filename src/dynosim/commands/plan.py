@@ -240,7 +240,7 @@ def _best(best: Option, found: FleetPlan, prices: Prices) -> list[str]:
 def _refused(found: FleetPlan, most: int) -> list[str]:
     refused = [o for o in found.options if o.fleet is None]
     lines = [
-        f"{'Not possible':<14} {_unit(o)}: {textwrap.shorten(o.reason, 110, placeholder=' …')}"
+        f"{'Not possible':<14} {_unit(o)}: {textwrap.shorten(o.reason, 135, placeholder=' …')}"
         for o in refused[:most]
     ]
     if len(refused) > most:
