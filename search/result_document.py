@@ -46,20 +46,10 @@ def trial_document(result: SearchResult, number: int) -> dict[str, Any]:
     Gains and changes are relative. UserError where there is no such trial.
     """
     trial, known = trial_of(result, number), result.landscape
-    found = dominator(trial, result.frontier, result.space.objectives)
     steps = [] if known is None else sensitivity(trial.deployment, known, result.screen)
-    is_explained = found is not None and trial.is_feasible and trial not in result.frontier
     return _trial(result, trial) | {
         "on_frontier": trial in result.frontier,
-        "dominated_by": _plain(
-            {
-                "trial": found.trial.number,
-                "gains": dict(found.gains),
-                "changes": {name: list(pair) for name, pair in found.changes.items()},
-            }
-        )
-        if is_explained and found is not None
-        else None,
+        "dominated_by": _dominator(result, trial),
         "neighbours": [
             {
                 "field": step.field,
@@ -70,6 +60,17 @@ def trial_document(result: SearchResult, number: int) -> dict[str, Any]:
             }
             for step in steps
         ],
+    }
+
+
+def _dominator(result: SearchResult, trial: Trial) -> dict[str, Any] | None:
+    if not trial.is_feasible or trial in result.frontier:
+        return None
+    found = dominator(trial, result.frontier, result.space.objectives)
+    return found and {
+        "trial": found.trial.number,
+        "gains": _plain(found.gains),
+        "changes": {name: list(pair) for name, pair in found.changes.items()},
     }
 
 

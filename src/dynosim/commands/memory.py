@@ -37,8 +37,8 @@ def memory_command(
         prefill = located_in_prefill(resolve_engine, pool)
         plans.append((prefill, plan_memory(prefill)))
     if json:
-        documents = [as_json(*planned) for planned in plans]
-        print_json(documents[0] | dict(zip(["prefill"], documents[1:], strict=False)))
+        document, *others = [as_json(*planned) for planned in plans]
+        print_json(document | ({"prefill": others[0]} if others else {}))
         return
     texts = ["\n".join(as_text(*planned)) for planned in plans]
     print("\n\nPrefill pool\n\n".join(texts))
