@@ -64,10 +64,10 @@ def trial_document(result: SearchResult, number: int) -> dict[str, Any]:
 
 
 def _dominator(result: SearchResult, trial: Trial) -> dict[str, Any] | None:
-    if not trial.is_feasible or trial in result.frontier:
-        return None
     found = dominator(trial, result.frontier, result.space.objectives)
-    return found and {
+    if found is None or not trial.is_feasible or trial in result.frontier:
+        return None
+    return {
         "trial": found.trial.number,
         "gains": _plain(found.gains),
         "changes": {name: list(pair) for name, pair in found.changes.items()},
