@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from types import FrameType
 
 from dynosim.hardware_models.errors import UserError
 
+_GUARD = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 GRACE_S = 20.0
 """Seconds in which a program that was asked to stop may do so by itself."""
 
@@ -30,8 +32,8 @@ def running(
     """Starts a program in a session of its own, its output in ``log``; yields its process.
 
     Where it ``talks``, its standard input and output are pipes, and only its errors go to ``log``.
-    Ctrl-C in the terminal does not reach it; the block's end does, also that by Ctrl-C, SIGTERM
-    or an exception. UserError where there is no such program.
+    Ctrl-C in the terminal does not reach it; the block's end does, also that by Ctrl-C, SIGTERM,
+    an exception, or the sudden death of this process. UserError where there is no such program.
     """
     with log.open("wb") as output, _terminable():
         try:
@@ -46,7 +48,8 @@ def running(
         except OSError as error:
             raise UserError(f"cannot be started: {error.strerror}", where=argv[0]) from None
         try:
-            yield process
+            with _guarded(process.pid):
+                yield process
         finally:
             _stop(process, grace_s)
             for pipe in filter(None, (process.stdin, process.stdout)):
@@ -69,6 +72,25 @@ def _stop(process: subprocess.Popen[bytes], grace_s: float) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@contextmanager
+def _guarded(group: int) -> Iterator[None]:
+    """Has a small process of its own kill the group once this process is there no more.
+
+    It waits for the end of a pipe, which the system brings about however this process ends.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _GUARD, str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as guard:
+        try:
+            yield
+        finally:
+            guard.kill()
 
 
 @contextmanager

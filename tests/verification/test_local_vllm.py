@@ -183,8 +183,8 @@ def test_who_does_not_stop_when_asked_is_killed(
     assert_nobody_is_left(pids)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_leave_nobody_behind(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_end_of_dynosim_leaves_anybody_behind(
     tmp_path: Path, pids: Path, number: signal.Signals
 ) -> None:
     program = (

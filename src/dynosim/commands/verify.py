@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -202,35 +202,43 @@ class Where:
         )
 
 
-Rescore = Annotated[
-    Feedback,
-    Parameter(
-        help="How the frontier is scored anew: by the ratios of measured to predicted, by "
-        "simulating its short list with fitted overheads, or not at all."
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    Parameter(metavar="INT", help="Processes that simulate for the fit; by default one a CPU."),
-]
-Resume = Annotated[
-    bool,
-    Parameter(
-        negative=(), show_default=False, help="Keep what was measured, and measure what is missing."
-    ),
-]
-Overwrite = Annotated[
-    bool, Parameter(negative=(), show_default=False, help="Measure anew what was measured.")
-]
-DryRun = Annotated[
-    bool,
-    Parameter(
-        negative=(), show_default=False, help="Say what would be measured, and for how long."
-    ),
-]
-Json = Annotated[
-    bool, Parameter(negative=(), show_default=False, help="Print JSON instead of the tables.")
-]
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """What becomes of what was measured."""
+
+    rescore: Annotated[
+        Feedback,
+        Parameter(
+            help="How the frontier is scored anew: by the ratios of measured to predicted, by "
+            "simulating its short list with fitted overheads, or not at all."
+        ),
+    ] = "ratios"
+    jobs: Annotated[
+        int | None,
+        Parameter(metavar="INT", help="Processes that simulate for the fit; by default one a CPU."),
+    ] = None
+    resume: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Keep what was measured, and measure what is missing.",
+        ),
+    ] = False
+    overwrite: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Measure anew what was measured.")
+    ] = False
+    dry_run: Annotated[
+        bool,
+        Parameter(
+            negative=(), show_default=False, help="Say what would be measured, and for how long."
+        ),
+    ] = False
+    json: Annotated[
+        bool,
+        Parameter(negative=(), show_default=False, help="Print JSON instead of the tables."),
+    ] = False
 
 
 def verify_command(
@@ -238,12 +246,7 @@ def verify_command(
     *,
     what: What = What(),
     where: Where = Where(),
-    rescore: Rescore = "ratios",
-    jobs: Jobs = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    dry_run: DryRun = False,
-    json: Json = False,
+    how: How = How(),
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -252,40 +255,53 @@ def verify_command(
     Everything is kept in the folder `verification` of the run.
     """
     gc.enable()
-    where.check(dry_run=dry_run)
+    where.check(dry_run=how.dry_run)
     files = trials_of(where.results)
     saved = load_run(run, has_estimates=False)
     prepared = prepare(saved, _selection(what, where, tuple(files)), where.runs)
-    if dry_run:
+    if how.dry_run:
         print("\n".join(_plan_lines(prepared, what.repeats)))
-        return
-    if where.write is not None:
+    elif where.write is not None:
         _write_files(prepared, run, where.write, quiet=quiet)
-        return
-    about = _about(saved, prepared, what, where)
+    else:
+        about = _about(saved, prepared, what, where)
+        _verify(run, prepared, files, about, what, where, how, quiet=quiet)
+
+
+def _verify(
+    run: Path,
+    prepared: Prepared,
+    files: Mapping[int, Sequence[Path]],
+    about: Mapping[str, Any],
+    what: What,
+    where: Where,
+    how: How,
+    *,
+    quiet: bool,
+) -> None:
+    """Measures or reads, concludes, writes and prints."""
     # Files of other tools stand beside what was measured here, and replace nothing of it.
     identity = None if files else {k: about[k] for k in ("run", "load", "target")}
     if not files:
         _check(prepared, where)
-    with VerificationFolder(run, identity, resume=resume, overwrite=overwrite) as folder:
-        measured = (
-            measured_from(prepared, files)
-            if files
-            else _measure(prepared, folder, what, where, quiet=quiet)
-        )
-        conclusion = conclude(
+    with VerificationFolder(run, identity, resume=how.resume, overwrite=how.overwrite) as folder:
+        if files:
+            measured = measured_from(prepared, files)
+        else:
+            measured = _measure(prepared, folder, what, where, quiet=quiet)
+        found = conclude(
             prepared,
             measured,
-            feedback=rescore,
+            feedback=how.rescore,
             folder=folder,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=how.jobs or os.cpu_count() or 1,
             tell=_teller(quiet),
         )
-        write_outputs(folder, conclusion, about)
-    if json:
-        print_json(document(conclusion, about))
+        write_outputs(folder, found, about)
+    if how.json:
+        print_json(document(found, about))
     else:
-        print_conclusion(conclusion)
+        print_conclusion(found)
     print_note(f"written to {folder.path}", quiet=quiet)
 
 
