@@ -21,11 +21,8 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 MOST_ROUNDS = 3
-ENDING_S = 20.0
-"""Time kept back from the verification for conclusions and packing."""
-
-FEEDBACK_S = 5.0
-"""A round is not begun unless it could end by the pace of the one before, with this to spare."""
+ENDING_S = 60.0
+"""Time kept back from the rounds for scoring the frontier anew, and for packing."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +78,23 @@ class Run:
         (self.out / "summary.json").write_text(text + "\n", encoding="utf-8")
 
     def rounds(self, argv: list[str]) -> None:
-        """Measures one round of all picks after the other, as far as the time goes."""
-        slowest = 0.0
+        """Measures one round of all picks after the other, as far as the time goes.
+
+        None is begun that would not end by the pace of the one before.
+        """
+        slowest, measured = 0.0, 0
         for number in range(1, MOST_ROUNDS + 1):
-            if self.left_s - ENDING_S < slowest + FEEDBACK_S:
-                self._note(f"verify, round {number}", "not begun: too little time", 0.0)
-                return
-            again = ["--resume"] if number > 1 else []
-            words = [*argv, "--repeats", str(number), *again]
-            status, seconds = self.command(words, max(self.left_s - ENDING_S, 1.0))
+            left_s = self.left_s - ENDING_S
+            if left_s < slowest:
+                break
+            words = [*argv, "--resume", "--repeats", str(number), "--rescore", "none"]
+            status, seconds = self.command(words, left_s)
             self._note(f"verify, round {number}", status, seconds)
-            if status == "out of time":
-                return
-            slowest = max(slowest, seconds)
+            if status != "done":
+                break
+            slowest, measured = max(slowest, seconds), number
+        words = [*argv, "--resume", "--repeats", str(max(measured, 1))]
+        self._note("conclusion", *self.command(words, self.left_s))
 
 
 def main() -> None:
