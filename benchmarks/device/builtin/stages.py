@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,15 +38,18 @@ class Stage:
 class Run:
     """Commands within a budget, and what became of each."""
 
-    def __init__(self, out: Path, budget_s: float) -> None:
+    def __init__(
+        self, out: Path, budget_s: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.out = out
-        self._end_s = time.monotonic() + budget_s
+        self._now = now
+        self._end_s = now() + budget_s
         self.done: list[dict[str, Any]] = []
 
     @property
     def left_s(self) -> float:
         """Seconds of the budget that are left."""
-        return max(self._end_s - time.monotonic(), 0.0)
+        return max(self._end_s - self._now(), 0.0)
 
     def stage(self, stage: Stage) -> bool:
         """Runs a stage; returns whether its result is there."""
@@ -59,14 +62,14 @@ class Run:
 
     def command(self, argv: list[str], most_s: float) -> tuple[str, float]:
         """Runs a command; returns what became of it and the seconds it took."""
-        started = time.monotonic()
+        started = self._now()
         print("==", " ".join(argv), flush=True)
         try:
             code = subprocess.run(argv, cwd=self.out, timeout=most_s, check=False).returncode
             status = "done" if code == 0 else f"exit code {code}"
         except subprocess.TimeoutExpired:
             status = "out of time"
-        return status, time.monotonic() - started
+        return status, self._now() - started
 
     def _note(self, name: str, status: str, seconds: float) -> None:
         self.done.append({"stage": name, "status": status, "seconds": round(seconds, 1)})
