@@ -17,7 +17,7 @@ from dynosim.verification.measured import Measured, metrics_of_run, with_derived
 from dynosim.verification.observed import ObservedRequest, ObservedRun
 from dynosim.verification.prepared import Prepared
 from dynosim.verification.schedule import Turn, rounds, stretches
-from dynosim.verification.target import Target
+from dynosim.verification.target import EngineFailed, Target
 
 
 class Listener(Protocol):
@@ -44,6 +44,7 @@ class _Seen:
 
     runs: list[ObservedRun] = field(default_factory=list)
     failure: str | None = None
+    has_died: bool = False
 
 
 def measure(
@@ -101,14 +102,14 @@ def _measure_turns(
                 seen.runs.append(run)
                 listener.ended(left.pop(0))
     except UserError as error:
-        seen.failure = str(error)
+        seen.failure, seen.has_died = str(error), isinstance(error, EngineFailed)
         for turn in left:
             listener.ended(turn, seen.failure)
 
 
 def _measured(prepared: Prepared, pick: Pick, seen: _Seen, warmup: int) -> Measured:
     if not seen.runs:
-        return Measured(pick=pick, failure=seen.failure)
+        return Measured(pick=pick, failure=seen.failure, has_died=seen.has_died)
     plan = prepared.plan(pick, 1, warmup)
     notes = [note for run in seen.runs for note in run.notes]
     if seen.failure is not None:

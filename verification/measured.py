@@ -23,7 +23,7 @@ class Measured:
     """The metrics of every repeat of a pick, under this project's names.
 
     ``facts`` are what its engine said of itself, ``notes`` what a reader should know. ``failure``
-    says why there are no repeats.
+    says why there are no repeats, ``has_died`` that it was the engine that failed.
     """
 
     pick: Pick
@@ -31,6 +31,7 @@ class Measured:
     facts: Mapping[str, float | str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     failure: str | None = None
+    has_died: bool = False
 
     @cached_property
     def metrics(self) -> Metrics:

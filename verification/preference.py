@@ -21,10 +21,12 @@ class Preference:
     """A weighted geometric mean of metrics, and the limits that a choice must keep.
 
     ``weights`` are by metric, their absolute values sum to 1, negative where less is better.
-    ``recommended`` is the trial that the run marks; ``name`` says as what.
+    ``recommended`` is the trial that the run marks; ``name`` says as what. ``objectives`` are the
+    metrics that the run optimised.
     """
 
     weights: Mapping[str, float]
+    objectives: tuple[str, ...]
     limits: tuple[Limit, ...]
     recommended: Trial
     name: str
@@ -35,6 +37,12 @@ class Preference:
         if not all(value > 0 for value in values.values()):
             return math.nan
         return sum(weight * math.log(values[m]) for m, weight in self.weights.items())
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The metrics that a verdict rests on."""
+        limited = [limit.metric for limit in self.limits]
+        return tuple(dict.fromkeys((*self.objectives, *self.weights, *limited)))
 
     def broken(self, metrics: Mapping[str, float]) -> tuple[Limit, ...]:
         """Returns the limits that known metrics miss; of what is not known nothing is said."""
@@ -55,9 +63,16 @@ def preference_of(result: SearchResult) -> Preference | None:
     weights inverse to the extents. The cheapest goes by price alone.
     """
     space = result.space
+    objectives = tuple(o.metric for o in space.objectives)
     if result.knee is not None:
         weights = knee_weights(result.frontier, space.objectives)
-        return Preference(weights=weights, limits=space.limits, recommended=result.knee, name=KNEE)
+        return Preference(
+            weights=weights,
+            objectives=objectives,
+            limits=space.limits,
+            recommended=result.knee,
+            name=KNEE,
+        )
     if result.cheapest is None:
         return None
     price = "usd_per_hour" if "usd_per_hour" in result.cheapest.metrics else "num_gpus"
@@ -65,6 +80,7 @@ def preference_of(result: SearchResult) -> Preference | None:
         price = "num_gpus"
     return Preference(
         weights={price: -1.0},
+        objectives=objectives,
         limits=space.limits,
         recommended=result.cheapest,
         name=CHEAPEST,

@@ -17,6 +17,7 @@ from dynosim.verification.conclusion import Conclusion
 from dynosim.verification.measured import DRIFT
 from dynosim.verification.preference import Preference
 from dynosim.verification.ranking import Ranking
+from dynosim.verification.regret import Regret
 from dynosim.verification.rescore import Rescored
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def error_table(conclusion: Conclusion) -> Table:
     for measured, rows in zip(conclusion.measured, shown_rows(conclusion), strict=True):
         name = f"{measured.pick.number}"
         if measured.failure is not None:
-            found.add_row(name, "did not run: " + _cut(measured.failure.splitlines()[0]))
+            found.add_row(name, "not measured: " + _cut(measured.failure.splitlines()[0]))
         for row in rows:
             found.add_row(name, *_cells(row))
             name = ""
@@ -128,11 +129,8 @@ def summary_lines(conclusion: Conclusion) -> Iterator[str]:
     """Yields order, regret, KV cache, the new frontier and the verdict, each in a line or two."""
     for ranking in conclusion.rankings:
         yield _order(ranking, conclusion.prepared.preference)
-    if (regret := conclusion.regret) is not None:
-        yield (
-            f"regret: {regret.share:.1%} (trial {regret.pick} against trial {regret.best}, the "
-            f"best measured; noise {regret.noise:.1%})"
-        )
+    if conclusion.regret is not None:
+        yield _regret(conclusion.regret)
     for measured, facts in zip(conclusion.measured, conclusion.facts, strict=True):
         for fact in facts:
             yield (
@@ -156,9 +154,17 @@ def _order(ranking: Ranking, preference: Preference) -> str:
     tau = "–" if math.isnan(ranking.tau) else f"{ranking.tau:.2f}"
     turned = [f"{p.first} and {p.second}" for p in ranking.pairs if not p.is_kept]
     words = f"; turned: {', '.join(turned)}" if turned else ""
+    count = len(ranking.pairs)
+    kept = f"{ranking.kept} of {count} predicted gaps beyond the noise kept{words}"
+    return f"order by {name}: Kendall tau {tau}, {kept if count else 'no gap beyond the noise'}"
+
+
+def _regret(regret: Regret) -> str:
+    if regret.best == regret.pick:
+        return f"regret: none, trial {regret.pick} is the best measured"
     return (
-        f"order by {name}: Kendall tau {tau}, {ranking.kept} of {len(ranking.pairs)} predicted "
-        f"gaps beyond the noise kept{words}"
+        f"regret: {regret.share:.1%} (trial {regret.pick} against trial {regret.best}, the best "
+        f"measured; noise {regret.noise:.1%})"
     )
 
 

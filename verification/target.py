@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dynosim.hardware_models.errors import UserError
 from dynosim.planning.exports.base import Candidate
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun
@@ -41,11 +42,21 @@ class TargetOptions:
     request_timeout_s: float = 600.0
 
 
+class EngineFailed(UserError):
+    """An engine did not start, or died: what was predicted to run does not run.
+
+    Any other error of a target says nothing of the candidate, only that it was not measured.
+    """
+
+
 class Running(Protocol):
     """An engine that runs one candidate and is ready for load."""
 
     def measure(self, plan: LoadPlan) -> ObservedRun:
-        """Sends a load and returns what was seen. Raises UserError where nothing answers."""
+        """Sends a load and returns what was seen.
+
+        Raises UserError where nothing answers, EngineFailed where the engine has died.
+        """
         ...
 
 
@@ -55,6 +66,7 @@ class Target(Protocol):
     def run(self, candidate: Candidate) -> AbstractContextManager[Running]:
         """Starts an engine with a candidate's settings; leaving the context stops exactly it.
 
-        Raises UserError for a candidate that the target cannot run.
+        Raises UserError for a candidate that the target cannot run, EngineFailed for one whose
+        engine ends before it is ready.
         """
         ...

@@ -35,10 +35,10 @@ def verdict_of(
 ) -> Verdict:
     """Returns what to make of the measurements; ``rows`` are the comparisons, pick by pick.
 
-    - changed: the recommended trial did not run or breaks a limit, or another one that was
+    - changed: the recommended trial's engine failed, or it breaks a limit, or another one that was
       measured is better by more than repeats differ;
-    - inconclusive: what decides drifts by more than DRIFT, nothing stands beside the recommended
-      trial, or a trial nobody measured now seems better;
+    - inconclusive: what decides drifts by more than DRIFT, the recommended trial or anything beside
+      it was not measured, or a trial nobody measured now seems better;
     - confirmed: else.
     """
     own = next((m for m in measured if m.pick.number == preference.recommended.number), None)
@@ -71,11 +71,13 @@ def verdict_of(
 
 
 def _without(own: Measured, others: Sequence[Measured], preference: Preference) -> Verdict:
-    """Returns the verdict where the recommended trial did not run."""
-    reason = f"trial {own.pick.number}, the run's {preference.name}, did not run: {own.failure}"
+    """Returns the verdict where the recommended trial was not measured."""
+    words = "does not run" if own.has_died else "could not be measured"
+    failure = (own.failure or "").splitlines()[0]
+    reason = f"trial {own.pick.number}, the run's {preference.name}, {words}: {failure}"
     kept = [m for m in others if not preference.broken(m.metrics)]
     scored = [m for m in kept if not math.isnan(preference.score(m.metrics))]
-    if not scored:
+    if not scored or not own.has_died:
         return Verdict(word="inconclusive", reasons=(reason,), winner=own.pick.number)
     best = max(scored, key=lambda m: preference.score(m.metrics))
     words = f"of those that ran, trial {best.pick.number} is best"
@@ -87,12 +89,10 @@ def _drifts(
 ) -> Iterator[str]:
     """Yields a sentence for each deciding metric in which the pick or its best rival drifts."""
     deciding = {preference.recommended.number} | ({regret.best} if regret else set())
-    names = [m for m in preference.weights if m in METRICS]
-    names += [x.metric for x in preference.limits if x.metric not in names]
     for one in measured:
         if one.pick.number not in deciding:
             continue
-        for metric in names:
+        for metric in preference.deciding:
             if (spread := one.spread(metric)) > DRIFT:
                 yield (
                     f"repeats of trial {one.pick.number} differ by {spread:.0%} in "
@@ -155,8 +155,8 @@ def _confirmed(
 ) -> Iterator[str]:
     if preference.name == CHEAPEST:
         yield (
-            f"trial {own.pick.number} keeps the limits that were measured, and none of the "
-            f"{len(others)} others measured is cheaper"
+            f"trial {own.pick.number} keeps the limits that were measured, and no other measured "
+            "trial is cheaper"
         )
     elif regret.best == own.pick.number:
         yield f"trial {own.pick.number} is best of the {len(others) + 1} measured"

@@ -19,8 +19,8 @@ class MeasuredRun:
     ``request_rate`` is None where all requests were sent at once or as slots became free.
     ``burstiness`` is the gamma shape, infinite for a constant rate. ``lengths`` are (prompt,
     answer) tokens a request where the file lists them, ``arrival_s`` when each was sent, from the
-    first, where it was sent at a time of its own. ``num_prompts`` includes none of the ``failed``
-    requests where the file tells them apart.
+    first, where it was sent at a time of its own. ``failed`` is how many requests got no whole
+    answer, where the file says so.
     """
 
     tool: str

@@ -17,6 +17,7 @@ from typing import Any
 from cells import ROUNDS, all_cells, load_of, log_of
 from open_loop import REPEATS, open_load, plan_of
 from picks import TOP, observed, prepared_run
+from tight import all_tight
 
 from dynosim.question import read_question
 from dynosim.sim.deployment import Deployment
@@ -160,7 +161,7 @@ def open_loop(out: Path) -> Iterator[Gate]:
 
 
 def compare_steps(out: Path, prepared: Prepared) -> Parity:
-    """Returns the parity of every run's steps: cells, picks and open loop."""
+    """Returns the parity of every run's steps: cells, picks, open loop, tight."""
     parity = Parity()
     served = read_question("served.yaml", {}).deployment
     for cell in all_cells():
@@ -174,6 +175,8 @@ def compare_steps(out: Path, prepared: Prepared) -> Parity:
         for repeat in range(1, REPEATS + 1):
             log = out / f"open_loop/trial-{pick.number}/steps-{repeat}.jsonl.gz"
             parity.add(log, pick.trial.deployment, load, plan_of(load, repeat))
+    for tight in all_tight(out):
+        parity.add(tight.log(out), tight.deployment, tight.load, tight.plan)
     return parity
 
 

@@ -1,6 +1,6 @@
 """Keeps some of OUT's runs for the tests: `keep.py OUT tests/parity/data/vllm_engine`.
 
-The first repeat of every pick, closed loop and open: steps, limits and load.
+The first repeat of every pick, closed loop and open, and the tight engines: steps, limits, load.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from open_loop import open_load
 from picks import TOP, observed, prepared_run
+from tight import all_tight
 
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import cluster_spec, plan_pool
@@ -49,6 +50,9 @@ def main(out: Path, folder: Path) -> None:
         log = out / f"open_loop/trial-{pick.number}/steps-1.jsonl.gz"
         shutil.copyfile(log, folder / f"{name}.jsonl.gz")
         runs[name] = described(pick.trial.deployment, load)
+    for tight in all_tight(out):
+        shutil.copyfile(tight.log(out), folder / f"{tight.name}.jsonl.gz")
+        runs[tight.name] = described(tight.deployment, tight.load)
     rows = [f" {json.dumps(name)}: {json.dumps(run)}" for name, run in runs.items()]
     (folder / "runs.json").write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
 

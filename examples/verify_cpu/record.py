@@ -1,4 +1,4 @@
-"""Writes the figures of OUT into a page, between its markers: `record.py OUT docs/verification.md`."""
+"""Writes the figures of OUT into a page between its markers: `record.py OUT PAGE`."""
 
 from __future__ import annotations
 
@@ -62,11 +62,12 @@ def _hardware(out: Path) -> Iterator[str]:
     tables = yaml.safe_load((out / "hardware/tables.yaml").read_text())
     (fitted,) = row["rows"]
     figures, held = fitted["figures"], fitted["held_out"]["busy_time"]
-    yield "**The CPU as hardware.** vLLM's own kernels, measured alone by `dynosim calibrate measure"
-    yield "--engine vllm`, and its own steps under other loads, by `dynosim calibrate steps`: "
-    yield f"{tables['source'].partition('; ')[2]}; {figures['host_step_s'] * 1e3:.2f} ms a step and"
-    yield f"{figures['host_per_sequence_s'] * 1e6:.0f} us a sequence for the host. Of {held['points']}"
-    yield f"loads each left out of the fit, the time busy is off by {held['after']:.1%} (median)."
+    step_ms, sampled_us = figures["host_step_s"] * 1e3, figures["host_per_sequence_s"] * 1e6
+    yield "**The CPU as hardware.** vLLM's own kernels, measured alone by `dynosim calibrate"
+    yield "measure --engine vllm`, and its own steps under other loads, by `dynosim calibrate"
+    yield f"steps`: {tables['source'].partition('; ')[2]}; {step_ms:.2f} ms a step and"
+    yield f"{sampled_us:.0f} us a sequence for the host. Of {held['points']} loads each left out of"
+    yield f"the fit, the time busy is off by {held['after']:.1%} (median)."
     yield ""
 
 
@@ -82,7 +83,9 @@ def _closed(verified: Mapping[str, Any], gates: Mapping[str, Any]) -> Iterator[s
     for trial, pick in picks.items():
         role = " (dominated)" if pick["is_control"] else ""
         figures = {g["metric"]: g for g in _of(gates, "closed") if g["trial"] == trial}
-        yield f"| {trial}{role} | {gates['settings'][str(trial)]} | " + _cells(_figure(figures[n]) for n in names)
+        yield f"| {trial}{role} | {gates['settings'][str(trial)]} | " + _cells(
+            _figure(figures[n]) for n in names
+        )
     yield ""
 
 
@@ -114,9 +117,9 @@ def _order(verified: Mapping[str, Any], gates: Mapping[str, Any]) -> Iterator[st
     pairs, verdict, regret = gates["pairs"], verified["verdict"], verified["regret"]
     kept = pairs["beyond_noise"] - len(pairs["turned"])
     taus = ", ".join(f"{o['metric']} {o['kendall_tau']:.2f}" for o in verified["order"])
-    yield f"**Order.** {kept} of {pairs['beyond_noise']} pairs whose predicted gap exceeds the noise"
-    yield f"kept it; Kendall's tau: {taus}. Regret of the recommended trial: {regret['share']:.1%}"
-    yield f"(noise {regret['noise']:.1%}). Verdict: **{verdict['word']}**; "
+    yield f"**Order.** {kept} of {pairs['beyond_noise']} pairs whose predicted gap exceeds the"
+    yield f"noise kept it; Kendall's tau: {taus}. Regret of the recommended trial:"
+    yield f"{regret['share']:.1%} (noise {regret['noise']:.1%}). Verdict: **{verdict['word']}**;"
     yield f"{'; '.join(verdict['reasons'])}."
     closed = [abs(g["error"]) for g in _of(gates, "closed")]
     opened = [abs(g["error"]) for g in _of(gates, "open")]

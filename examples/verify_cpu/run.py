@@ -37,6 +37,7 @@ def main() -> None:
     verified = out / "search/verification/verification.json"
     stage("verify", verified, lambda: verify(out, python, options))
     stage("open loop", out / "open_loop.json", lambda: own("open_loop.py", out, python))
+    stage("tight", out / "tight/done", lambda: own("tight.py", out, python))
     own("gates.py", out)
     if options.record:
         own("record.py", out, str(DOCS))

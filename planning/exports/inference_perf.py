@@ -1,7 +1,7 @@
 """``inference-perf --config_file``: the load of the candidate's workload, and the command.
 
 Keys are those of kubernetes-sigs/inference-perf, docs/config.md, docs/loadgen.md and
-docs/goodput.md (read 2026-11; ``type`` of a distribution needs release 0.6).
+docs/goodput.md (read 2026-11); the configuration model of release 0.7.0 takes what is written here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The simulator makes the steps that a whole vLLM engine made, with a model and measured costs.
 
-The other recordings are of vLLM's scheduler alone, on a clock of whole steps. These are of its engine
-on a CPU (`examples/verify_cpu`, docs/verification.md): requests arrive in the middle of steps that
-take as long as they took.
+The other recordings are of vLLM's scheduler alone, on a clock of whole steps. These are of its
+engine on a CPU (`examples/verify_cpu`, docs/verification.md): requests arrive in the middle of
+steps that take as long as they took.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay import UnitTimer
 
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.workload.columns import Workload
@@ -23,6 +22,7 @@ from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.step_parity import difference_to
 from dynosim.verification.stepped.simulated import SimulatedEngine
 from dynosim.verification.stepped.step_record import StepRecord, read_step_log
+from replay import UnitTimer
 
 FOLDER = Path(__file__).parent / "data" / "vllm_engine"
 RUNS: dict[str, Any] = json.loads((FOLDER / "runs.json").read_text())
@@ -74,7 +74,9 @@ def test_the_recordings_have_what_is_hard() -> None:
 def test_another_limit_makes_other_steps() -> None:
     """The comparison can fail."""
     name, run = next(iter(RUNS.items()))
-    options = run["options"] | {"max_num_batched_tokens": run["options"]["max_num_batched_tokens"] - 1}
+    options = run["options"] | {
+        "max_num_batched_tokens": run["options"]["max_num_batched_tokens"] - 1
+    }
     twin = SimulatedEngine(UnitTimer(), limits_of(options), options["num_blocks"])
     steps, warmup = recorded(name)
     assert difference_to(twin, plan_of(run), steps, warmup) is not None

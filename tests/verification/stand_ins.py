@@ -41,12 +41,15 @@ def run_of(trials: Sequence[Trial], **settings: object) -> SearchResult:
     return SearchResult(space=space, trials=tuple(trials), mode="exhaustive")
 
 
-def measured(trial: Trial, *repeats: tuple[float, float], failure: str | None = None) -> Measured:
-    """What repeats measured of the two objectives."""
+def measured(
+    trial: Trial, *repeats: tuple[float, float], failure: str | None = None, has_died: bool = False
+) -> Measured:
+    """What repeats measured of the two objectives; price and GPUs are the trial's."""
     return Measured(
         pick=Pick(trial=trial, reason="because"),
-        repeats=tuple({GPU: a, USER: b} for a, b in repeats),
+        repeats=tuple({**trial.metrics, GPU: a, USER: b} for a, b in repeats),
         failure=failure,
+        has_died=has_died,
     )
 
 

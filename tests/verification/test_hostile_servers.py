@@ -248,7 +248,7 @@ def test_nobody_listens() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(UserError, match="no connection: Connect"):
+    with pytest.raises(UserError, match="no connection: Connection refused"):
         measure_load(Endpoint.at(url), "m", LOAD, LIMITS)
 
 

@@ -151,7 +151,9 @@ def test_nobody_is_there(candidate: Candidate) -> None:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     options = TargetOptions(folder=Path("nowhere"), url=address)
     with (
-        pytest.raises(UserError, match=r"no connection: Connect.*\n.*is an OpenAI-compatible"),
+        pytest.raises(
+            UserError, match=r"no connection: Connection refused.*\n.*is an OpenAI-compatible"
+        ),
         target.make(options).run(candidate),
     ):
         pass

@@ -42,7 +42,7 @@ def test_the_knee_maximises_its_own_preference() -> None:
 
 def test_medians_and_spread() -> None:
     one = measured(KNEE, (300, 60), (310, 63), (280, 57))
-    assert one.metrics == {GPU: 300, USER: 60}
+    assert (one.metrics[GPU], one.metrics[USER]) == (300, 60)
     assert one.spread(GPU) == pytest.approx(30 / 300)
     assert math.isnan(measured(KNEE, (300, 60)).spread(GPU))
 
@@ -113,15 +113,33 @@ def test_drifting_repeats_decide_nothing() -> None:
     assert "repeats of trial 2 differ by 18% in Output throughput per GPU" in found.reasons[0]
 
 
+def test_the_cheapest_rests_on_its_measurements_too() -> None:
+    run = run_of([FAST, FULL])
+    cheapest = preference(run).recommended
+    other = FULL if cheapest is FAST else FAST
+    found = judged(measured(cheapest, (100, 80), (130, 80)), measured(other, (90, 70)), run=run)
+    assert found.word == "inconclusive"
+    steady = judged(measured(cheapest, (100, 80), (101, 80)), measured(other, (90, 70)), run=run)
+    assert steady.word == "confirmed"
+    assert "no other measured trial is cheaper" in steady.reasons[0]
+
+
 def test_drift_of_a_trial_far_behind_does_not_matter() -> None:
     found = judged(measured(KNEE, (300, 60), (300, 60)), measured(FAST, (50, 70), (80, 70)))
     assert found.word == "confirmed"
 
 
-def test_a_recommended_trial_that_does_not_run_is_changed_for_the_best_that_does() -> None:
-    found = judged(measured(KNEE, failure="out of memory"), measured(FAST, (100, 80)))
+def test_a_recommended_trial_whose_engine_fails_is_changed_for_the_best_that_runs() -> None:
+    dead = measured(KNEE, failure="out of memory", has_died=True)
+    found = judged(dead, measured(FAST, (100, 80)))
     assert (found.word, found.winner) == ("changed", 1)
-    assert "did not run: out of memory" in found.reasons[0]
+    assert "does not run: out of memory" in found.reasons[0]
+
+
+def test_a_recommended_trial_that_a_target_cannot_run_is_no_worse_for_it() -> None:
+    found = judged(measured(KNEE, failure="starts one replica"), measured(FAST, (100, 80)))
+    assert (found.word, found.winner) == ("inconclusive", 2)
+    assert "could not be measured: starts one replica" in found.reasons[0]
 
 
 def test_a_broken_limit_changes_the_choice() -> None:

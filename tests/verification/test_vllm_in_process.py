@@ -19,11 +19,11 @@ from dynosim.verification.stepped.step_record import read_step_log
 from dynosim.verification.target import TargetOptions
 from dynosim.verification.targets.vllm_in_process import SteppedVllm, VllmInProcess
 
-FAKE = Path(__file__).resolve().parent / "fake_vllm"
+FAKE = Path(__file__).resolve().parent / "vllm_stand_in"
 
 
 @pytest.fixture(autouse=True)
-def fake_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(FAKE))
 
 

@@ -76,10 +76,13 @@ class Answer:
         if self._total is not None and self._total != got:
             raise BadAnswer(f"{got} tokens came, but its usage says {self._total}")
         if got != self.asked:
-            reason = f" (finish_reason {self._finish_reason})" if self._finish_reason else ""
-            raise BadAnswer(
-                f"{got} tokens{reason}, {self.asked} were asked for: does it know ignore_eos?"
-            )
+            raise BadAnswer(self._too_few(got))
+
+    def _too_few(self, got: int) -> str:
+        reason = self._finish_reason
+        said = f" (finish_reason {reason})" if reason else ""
+        why = "is its context long enough?" if reason == "length" else "does it know ignore_eos?"
+        return f"{got} tokens{said}, {self.asked} were asked for: {why}"
 
     def _spread(self, more: int) -> None:
         """Gives tokens that no event spoke of to the events after the first, as even as can be.

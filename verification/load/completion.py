@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -110,7 +111,8 @@ def connection_error(failure: Exception, answer: Answer | None = None) -> str:
     ):
         return f"no trusted TLS connection: {failure}"
     if isinstance(failure, aiohttp.ClientConnectorError):
-        return f"no connection: {failure.os_error.strerror or failure}"
+        code = failure.os_error.errno
+        return f"no connection: {os.strerror(code) if code and code > 0 else failure.os_error}"
     if answer is not None and answer.token_s:
         return f"hung up after {len(answer.token_s)} of {answer.asked} tokens"
     if isinstance(failure, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):

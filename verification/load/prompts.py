@@ -7,9 +7,10 @@ where a node has more branches than there are ids, from the second or third.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
@@ -64,8 +65,10 @@ class Prompt(Sequence[int]):
 def make_prompts(load: Workload, ids: TokenIds, warm_up: Sequence[int] = ()) -> list[Prompt]:
     """Returns prompts of ``warm_up`` lengths that share nothing, then those of the workload.
 
+    Other workloads get other prompts, so that an engine does not know them from the last one.
     Raises UserError where there are too few ids to keep short prompts apart.
     """
+    ids = replace(ids, seed=ids.seed << 32 | _checksum(load))
     rows = [[(_ROOT, (_WARM_UP, i), tokens)] for i, tokens in enumerate(warm_up)]
     rows += _rows(load)
     counts = Counter(parent for parent, _ in {(p, at) for row in rows for p, at, _ in row})
@@ -79,6 +82,11 @@ def make_prompts(load: Workload, ids: TokenIds, warm_up: Sequence[int] = ()) -> 
                 next_number[parent] += 1
                 branches[at] = _branch(at, marks, length, counts[parent], ids)
     return [Prompt([branches[at] for _, at, _ in row], ids) for row in rows]
+
+
+def _checksum(load: Workload) -> int:
+    columns = (load.input_tokens, load.output_tokens, load.prefix_ids, load.prefix_offsets)
+    return zlib.crc32(b"".join(column.tobytes() for column in columns))
 
 
 def _rows(load: Workload) -> list[list[tuple[int, tuple[int, int], int]]]:

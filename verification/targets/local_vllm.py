@@ -20,10 +20,11 @@ from dynosim.planning.exports.vllm import arguments
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun
 from dynosim.verification.subprocess_group import running
-from dynosim.verification.target import Running, Target, TargetOptions
+from dynosim.verification.target import EngineFailed, Running, Target, TargetOptions
 from dynosim.verification.targets import url
 from dynosim.verification.vllm_log import facts_of
 
+NAME = "local-vllm"
 COMMAND = ("vllm",)
 HOST = "127.0.0.1"
 TAIL_LINES = 6
@@ -99,11 +100,13 @@ def _wait_healthy(process: subprocess.Popen[bytes], port: int, log: Path, timeou
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
         if (code := process.poll()) is not None:
-            raise _not_up(f"vLLM ended with code {code} before it was healthy", log)
+            message = f"vLLM ended with code {code} before it was healthy"
+            raise EngineFailed(f"{message}\n{tail(log)}", where=NAME, hint=_its_log(log))
         if _is_healthy(port):
             return
         time.sleep(_POLL_S)
-    raise _not_up(f"vLLM was not healthy within {timeout_s:g} s", log)
+    message = f"vLLM was not healthy within {timeout_s:g} s\n{tail(log)}"
+    raise UserError(message, where=NAME, hint=_its_log(log))
 
 
 def _is_healthy(port: int) -> bool:
@@ -123,13 +126,17 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def _not_up(message: str, log: Path) -> UserError:
+def tail(log: Path) -> str:
+    """Returns the last lines of a log, below the last complaint before them."""
     lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").splitlines()
     # Warnings of helper processes come after what an engine dies of.
     complaints = [line for line in lines[:-TAIL_LINES] if _ERROR.search(line)]
     shown = [*complaints[-1:], *lines[-TAIL_LINES:]]
-    tail = "\n".join(f"  | {line}" for line in shown) or "  | (its log is empty)"
-    return UserError(f"{message}\n{tail}", where="local-vllm", hint=f"its log: {log}")
+    return "\n".join(f"  | {line}" for line in shown) or "  | (its log is empty)"
+
+
+def _its_log(log: Path) -> str:
+    return f"its log: {log}"
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,9 @@ class _Logged:
             if (code := _ended(self.process)) is None:
                 raise
             message = f"vLLM ended with code {code} under load: {error.message}"
-            raise _not_up(message, self.log) from None
+            raise EngineFailed(
+                f"{message}\n{tail(self.log)}", where=NAME, hint=_its_log(self.log)
+            ) from None
         text = self.log.read_text(encoding="utf-8", errors="replace")
         facts = {**facts_of(text), "startup_total_s": self.started_s}
         return replace(seen, facts={**seen.facts, **facts})
