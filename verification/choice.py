@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,15 +47,17 @@ def choose(
     top: int,
     dominated: int = 0,
     widths: Widths | None = None,
+    runs_here: Callable[[Trial], bool] = lambda trial: True,
 ) -> list[Pick]:
     """Returns ``top`` trials to measure and ``dominated`` controls, each with its reason.
 
     First the recommended one; then, one after the other, that whose distance to all chosen,
     in the frontier's extent, times 1 + doubt + rivalry is largest. Doubt is the width of its
     predicted interval over the widest, rivalry how near it comes to the recommended one on
-    balance. Where the frontier has fewer points, the trials least behind it follow.
+    balance. Where the frontier has fewer points, the trials least behind it follow. Of trials that
+    cannot run where they would be measured (``runs_here``) none but the recommended one is picked.
     """
-    found = _Choice(result, preference, widths or {})
+    found = _Choice(result, preference, widths or {}, runs_here)
     picks = [Pick(trial=preference.recommended, reason=f"the run's {preference.name}")]
     while len(picks) < top and (pick := found.next(picks)) is not None:
         picks.append(pick)
@@ -87,10 +89,16 @@ def named(result: SearchResult, numbers: Sequence[int]) -> list[Pick]:
 class _Choice:
     """The points to choose from: where they are, how doubtful, how near to the recommended one."""
 
-    def __init__(self, result: SearchResult, preference: Preference, widths: Widths) -> None:
-        self.result, self.preference = result, preference
+    def __init__(
+        self,
+        result: SearchResult,
+        preference: Preference,
+        widths: Widths,
+        runs_here: Callable[[Trial], bool],
+    ) -> None:
+        self.result, self.preference, self.runs_here = result, preference, runs_here
         self.objectives = result.space.objectives
-        self.points = list(result.short_list)
+        self.points = [t for t in result.short_list if runs_here(t)]
         if all(t is not preference.recommended for t in self.points):
             self.points.append(preference.recommended)
         self.at = positions(self.points, self.objectives)
@@ -136,13 +144,18 @@ class _Choice:
         return ", ".join(words)
 
     def behind(self, count: int, taken: set[int]) -> list[Pick]:
-        """Returns the trials least behind the frontier, where it has too few points."""
+        """Returns the trials least behind the short list, where that has too few points."""
         if count <= 0:
             return []
-        ranked = self._ranked(taken)
+        front = {t.number for t in self.result.frontier}
         return [
-            Pick(trial=t, reason=f"next behind the frontier, by {math.expm1(b):.1%}")
-            for b, t in ranked[:count]
+            Pick(
+                trial=t,
+                reason="on the frontier, within 1 % of another"
+                if t.number in front
+                else f"next behind the frontier, by {math.expm1(b):.1%}",
+            )
+            for b, t in self._ranked(taken)[:count]
         ]
 
     def controls(self, count: int, taken: set[int]) -> list[Pick]:
@@ -152,7 +165,8 @@ class _Choice:
         """
         if count <= 0:
             return []
-        ranked = [(b, t) for b, t in self._ranked(taken) if b > 0]
+        front = {t.number for t in self.result.frontier}
+        ranked = [(b, t) for b, t in self._ranked(taken) if t.number not in front]
         far = [row for row in ranked if row[0] >= FAR]
         rows = _spread(far, count) if len(far) >= count else ranked[-count:]
         return [
@@ -162,7 +176,11 @@ class _Choice:
 
     def _ranked(self, taken: set[int]) -> list[tuple[float, Trial]]:
         """Returns (how far behind, trial) of the other feasible trials, the nearest first."""
-        others = [t for t in self.result.trials if t.is_feasible and t.number not in taken]
+        others = [
+            t
+            for t in self.result.trials
+            if t.is_feasible and t.number not in taken and self.runs_here(t)
+        ]
         if not others:
             return []
         gaps = shortfalls(others, self.result.frontier, self.objectives)

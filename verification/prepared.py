@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dynosim.hardware_models.errors import UserError
@@ -25,6 +25,8 @@ from dynosim.verification.load.plan import plan_load
 from dynosim.verification.load.token_ids import TokenIds
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.preference import Preference, preference_of
+
+RunsHere = Callable[[Candidate], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,11 @@ class Prepared:
 
     def candidate(self, pick: Pick) -> Candidate:
         """Returns a pick as launch files and targets take it."""
-        deployment = pick.trial.deployment
+        return self.candidate_of(pick.trial)
+
+    def candidate_of(self, trial: Trial) -> Candidate:
+        """Returns the same of any trial."""
+        deployment = trial.deployment
         limits_ms = goodput_limits(self.result.space.slos)
         return Candidate(
             deployment=deployment,
@@ -77,10 +83,11 @@ class Prepared:
         return plan_load(self.load, ids, warmup=warmup)
 
 
-def prepare(saved: SavedRun, selection: Selection) -> Prepared:
+def prepare(saved: SavedRun, selection: Selection, runs_here: RunsHere | None = None) -> Prepared:
     """Returns what a selection of a run comes to; UserError for one that is impossible.
 
-    With fewer requests than the run had, the picks are simulated again under these.
+    With fewer requests than the run had, the picks are simulated again under these. ``runs_here``
+    tells whether a candidate can run where it is to be measured; by default all can.
     """
     result = saved.result
     if not saved.is_described:
@@ -95,17 +102,13 @@ def prepare(saved: SavedRun, selection: Selection) -> Prepared:
     spec = _spec(result.space.workload, selection.num_prompts)
     load = build_workload(spec)
     task = replace(make_task(result.space, load), seed=result.space.seed)
-    picks = _picks(result, preference, selection, is_open=load.is_open)
-    if spec != result.space.workload:
-        picks = [_predicted_anew(pick, task) for pick in picks]
-    return Prepared(
-        result=result,
-        preference=preference,
-        picks=tuple(picks),
-        spec=spec,
-        load=load,
-        task=task,
+    prepared = Prepared(
+        result=result, preference=preference, picks=(), spec=spec, load=load, task=task
     )
+    picks = _picks(prepared, selection, runs_here)
+    if spec != result.space.workload:
+        picks = [replace(p, trial=predicted_anew(p.trial, task)) for p in picks]
+    return replace(prepared, picks=tuple(picks))
 
 
 def _spec(spec: WorkloadSpec, num_prompts: int | None) -> WorkloadSpec:
@@ -118,27 +121,22 @@ def _spec(spec: WorkloadSpec, num_prompts: int | None) -> WorkloadSpec:
     return replace(spec, num_prompts=num_prompts)
 
 
-def _picks(
-    result: SearchResult, preference: Preference, selection: Selection, *, is_open: bool
-) -> list[Pick]:
+def _picks(prepared: Prepared, selection: Selection, runs_here: RunsHere | None) -> list[Pick]:
+    result = prepared.result
     if selection.trials:
         return named(result, selection.trials)
     if selection.top < 1:
         raise UserError(f"found {selection.top}", where="--top", hint="allowed: >= 1")
     if selection.dominated < 0:
         raise UserError(f"found {selection.dominated}", where="--dominated", hint="allowed: >= 0")
-    objectives = [o.metric for o in result.space.objectives]
     return choose(
         result,
-        preference,
+        prepared.preference,
         top=selection.top,
         dominated=selection.dominated,
-        widths=widths(result.short_list, objectives, is_open=is_open),
+        widths=widths(result.short_list, prepared.objectives, is_open=prepared.load.is_open),
+        runs_here=lambda trial: runs_here is None or runs_here(prepared.candidate_of(trial)),
     )
-
-
-def _predicted_anew(pick: Pick, task: Task) -> Pick:
-    return replace(pick, trial=predicted_anew(pick.trial, task))
 
 
 def predicted_anew(trial: Trial, task: Task) -> Trial:

@@ -1,6 +1,7 @@
 """What a verification can measure on. A target is one file in ``verification/targets``.
 
-Each module there has ``make(options: TargetOptions) -> Target``, which starts nothing.
+Each module there has ``make(options: TargetOptions) -> Target``, which starts nothing, and may have
+``check(candidate: Candidate) -> None``, which raises UserError for what it cannot run.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.saved_run import load_run
+from dynosim.sim.workload.build import build_workload
+from dynosim.sim.workload.spec import WorkloadSpec
+from dynosim.sim.workload.summary import ideal_prefix_hits
+from dynosim.sim.workload.traces import read_trace
+from dynosim.verification.load.limits import Limits
+from dynosim.verification.load_file import spec_of, trace_text
 from dynosim.verification.result_files import trials_of
+from dynosim.verification.targets import url
+from servers import Engine, served
 
 
 def bench(run: Path, number: int, slowness: float, **other: Any) -> dict[str, Any]:
@@ -123,3 +132,73 @@ def test_files_to_measure_with_elsewhere(
         assert row["predicted"]["output_tok_s_per_gpu"] > 0
     assert "--results trial-*/*.json" in (folder / "README.md").read_text("utf-8")
     assert not (run / "verification").exists()
+
+
+def test_a_load_that_no_option_describes_is_written_as_a_trace(
+    run: Path, tmp_path: Path, dynosim: Callable[..., Any]
+) -> None:
+    trace = tmp_path / "load.csv"
+    rows = "".join(f"2023-11-16 18:00:0{i}.1234567,{300 + i},{20 + i}\r\n" for i in range(6))
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\r\n" + rows, encoding="utf-8")
+    space = tmp_path / "space.yaml"
+    space.write_text(
+        "model: Qwen/Qwen3-8B\ngpu: h100\nbackend_version: 0.19.0\nmax_num_seqs: [4, 16]\n"
+        "workload: {trace: load.csv, rate_scale: 2}\n",
+        encoding="utf-8",
+    )
+    other = tmp_path / "other"
+    assert dynosim("search", "--space", space, "-o", other, "--workers", 1, "--quiet").code == 0
+    folder = tmp_path / "elsewhere"
+    assert dynosim("verify", other, "--top", "1", "--write", folder).code == 0
+    written = read_trace(str(folder / "load.jsonl"), "mooncake")
+    assert written.input_tokens.tolist() == [300, 301, 302, 303, 304, 305]
+    assert written.arrival_s.tolist() == pytest.approx([0.0, 0.5, 1.0, 1.5, 2.0, 2.5])
+    plan = json.loads((folder / "plan.json").read_text("utf-8"))
+    (pick,) = plan["picks"]
+    assert {"vllm-bench.sh", "aiperf.sh"} <= set(pick["files"])
+    assert "workload: trace" in pick["left_out"]["guidellm"]
+    script = (folder / f"trial-{pick['trial']:04d}" / "vllm-bench.sh").read_text("utf-8")
+    assert "--dataset-path ../load.jsonl" in script
+
+
+def test_prefixes_are_shared_in_the_written_trace(tmp_path: Path) -> None:
+    spec = WorkloadSpec(
+        random_input_len=100,
+        random_output_len=10,
+        random_prefix_len=64,
+        num_prefixes=3,
+        random_range_ratio=0.4,
+        num_prompts=40,
+        request_rate=5.0,
+    )
+    load = build_workload(spec)
+    file = tmp_path / "load.jsonl"
+    file.write_text(trace_text(load), encoding="utf-8")
+    again = build_workload(spec_of(load, str(file), 0))
+    assert again.input_tokens.tolist() == load.input_tokens.tolist()
+    assert again.output_tokens.tolist() == load.output_tokens.tolist()
+    assert again.arrival_s == pytest.approx(load.arrival_s - load.arrival_s[0], abs=1.1e-3)
+    hits = [ideal_prefix_hits(w) * w.prefix_block_tokens for w in (load, again)]
+    assert hits[0] == hits[1] > 0
+
+
+def test_measurements_of_one_engine_after_the_other_are_put_together(
+    run: Path, dynosim: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(url, "Limits", partial(Limits, max_lag_share=1e3))
+    result = load_run(run).result
+    assert result.knee is not None
+    numbers = [result.knee.number, next(t.number for t in result.frontier if t is not result.knee)]
+    load = ("--num-prompts", "6", "--rescore", "none")
+    with served(Engine(models=("Qwen/Qwen3-8B",), ttft_s=0.005, tpot_s=0.001)) as address:
+        for number in numbers:
+            words = ("--url", address, "--trials", number, "--repeats", "2", "--resume")
+            assert dynosim("verify", run, *words, *load).code == 0
+    files = sorted((run / "verification" / "runs").glob("*.json"))
+    assert len(files) == 4
+    answer = dynosim("verify", run, "--results", *files, *load, "--json")
+    assert answer.code == 0, answer.err
+    picks = json.loads(answer.out)["picks"]
+    assert sorted(p["trial"] for p in picks) == sorted(numbers)
+    assert [p["repeats"] for p in picks] == [2, 2]
+    assert len(list((run / "verification" / "runs").glob("*.json"))) == 4

@@ -27,6 +27,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
             return engines
 
         monkeypatch.setattr(verify, "find_target", find)
+        monkeypatch.setattr(verify, "refusal", lambda name, candidate: None)
 
     return put
 

@@ -49,7 +49,7 @@ class LocalVllm:
     @contextmanager
     def run(self, candidate: Candidate) -> Iterator[Running]:
         """Yields the engine once it is healthy; its log is ``vllm.log`` in the options' folder."""
-        _check(candidate)
+        check(candidate)
         port = _free_port()
         argv = command(candidate, self._options, port)
         self._options.folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,8 @@ def command(candidate: Candidate, options: TargetOptions, port: int) -> list[str
     return [*start, "serve", *arguments(candidate), *place, *options.arguments]
 
 
-def _check(candidate: Candidate) -> None:
+def check(candidate: Candidate) -> None:
+    """Raises UserError for a candidate that this target cannot start."""
     need_backend(candidate, "local-vllm", "vllm")
     deployment = candidate.deployment
     if deployment.prefill_replicas:

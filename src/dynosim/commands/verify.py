@@ -14,12 +14,13 @@ from cyclopts import Parameter
 
 from dynosim.flags import Debug, Quiet
 from dynosim.hardware_models.errors import UserError
+from dynosim.planning.exports.base import Candidate
 from dynosim.search.identity import workload_sha256
 from dynosim.search.saved_run import SavedRun, load_run
 from dynosim.terminal import print_json, print_note
 from dynosim.verification.conclusion import Feedback, conclude
 from dynosim.verification.document import document
-from dynosim.verification.find_target import find_target
+from dynosim.verification.find_target import find_target, refusal
 from dynosim.verification.folder import VerificationFolder
 from dynosim.verification.launch_files import launch_files
 from dynosim.verification.load.plan import WARM_UP
@@ -180,6 +181,10 @@ class Where:
             hint = f"give one of {', '.join(ways)}; --dry-run shows what would be measured"
             raise UserError("where to measure?", where="--target", hint=hint)
 
+    def runs(self, candidate: Candidate) -> bool:
+        """Returns whether a candidate can run here, as far as that is known."""
+        return self.target is None or refusal(self.target, candidate) is None
+
     def options(self, folder: Path) -> TargetOptions:
         """Returns what a target is made from."""
         return TargetOptions(
@@ -249,8 +254,8 @@ def verify_command(
     gc.enable()
     where.check(dry_run=dry_run)
     files = trials_of(where.results)
-    saved = load_run(run)
-    prepared = prepare(saved, _selection(what, where, tuple(files)))
+    saved = load_run(run, has_estimates=False)
+    prepared = prepare(saved, _selection(what, where, tuple(files)), where.runs)
     if dry_run:
         print("\n".join(_plan_lines(prepared, what.repeats)))
         return
