@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -22,7 +27,10 @@ from servers import Engine, served, served_here
 
 # A busy machine may be late: what is tested here does not depend on it.
 PATIENT = Limits(max_lag_share=float("inf"), request_timeout_s=20.0, run_timeout_s=60.0)
-TOLERANCE_S = 0.002
+TOLERANCE_MS = 2.0
+ATTEMPTS = 6
+Latencies = tuple[float, float]
+"""TTFT and TPOT."""
 
 
 def measure(engine: Engine, load: LoadPlan, limits: Limits = PATIENT) -> ObservedRun:
@@ -34,8 +42,8 @@ CLOSED = plan(17, tokens=6, warmup=2, cap=1)
 SPACED = replace(CLOSED, max_concurrency=None, send_s=(*[0.0] * 2, *[0.03 * i for i in range(17)]))
 
 
-@pytest.mark.parametrize("load", [CLOSED, SPACED], ids=["closed loop", "open loop"])
-def test_times_are_those_of_the_server(load: LoadPlan) -> None:
+def told_and_measured_ms(load: LoadPlan) -> tuple[Latencies, Latencies]:
+    """Returns median TTFT and TPOT as the server wrote tokens, and as the client measured them."""
     engine = Engine(ttft_s=0.04, tpot_s=0.01)
 
     async def in_one_loop() -> ObservedRun:
@@ -43,15 +51,24 @@ def test_times_are_those_of_the_server(load: LoadPlan) -> None:
             return await observe_load(Endpoint.at(url), "m", load, PATIENT)
 
     run = asyncio.run(in_one_loop())
+    assert all(request.error is None for request in run.requests)
+    assert [request.index for request in run.requests] == list(range(2, 19))
     written = engine.written[2:]
     ttft_s = median(times[0] - came_s for came_s, times in written)
     tpot_s = median((times[-1] - times[0]) / 5 for _, times in written)
     found = measured_run(run, load).measured
-    assert found["median_ttft_ms"] / 1e3 == pytest.approx(ttft_s, abs=TOLERANCE_S)
-    assert found["median_tpot_ms"] / 1e3 == pytest.approx(tpot_s, abs=TOLERANCE_S)
-    assert ttft_s >= engine.ttft_s
-    assert all(request.error is None for request in run.requests)
-    assert [request.index for request in run.requests] == list(range(2, 19))
+    return (ttft_s * 1e3, tpot_s * 1e3), (found["median_ttft_ms"], found["median_tpot_ms"])
+
+
+@pytest.mark.parametrize("load", [CLOSED, SPACED], ids=["closed loop", "open loop"])
+def test_times_are_those_of_the_server(load: LoadPlan) -> None:
+    # A machine that is busy at the moment takes the processor away in between: it is asked again.
+    for _ in range(ATTEMPTS):
+        told, measured = told_and_measured_ms(load)
+        if measured == pytest.approx(told, abs=TOLERANCE_MS):
+            break
+    assert measured == pytest.approx(told, abs=TOLERANCE_MS)
+    assert told[0] >= 40.0
 
 
 def test_requests_are_what_was_planned() -> None:
@@ -132,3 +149,32 @@ def test_a_plan_longer_than_the_run_may_last() -> None:
     load = replace(plan(2, cap=None), send_s=(0.0, 100.0))
     with pytest.raises(UserError, match="sent after 100 s, the run may last 60 s"):
         measure(Engine(), load)
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(UserError, match=r"needs aiohttp\n.*pip install 'dynosim\[verify\]'"):
+        measure_load(Endpoint(base_url="http://h"), "m", plan(1))
+
+
+def test_an_interrupt_ends_the_run_at_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from dynosim.verification.load.client import measure_load\n"
+        "from dynosim.verification.load.endpoint import Endpoint\n"
+        "from dynosim.verification.load_plan import LoadPlan\n"
+        "plan = LoadPlan(prompts=((1, 2),), output_tokens=(3,), send_s=None, max_concurrency=1)\n"
+        "print('ready', flush=True)\n"
+        "measure_load(Endpoint.at(sys.argv[1]), 'm', plan)\n"
+    )
+    engine = Engine(ttft_s=60.0)
+    with served(engine) as url:
+        words = [sys.executable, str(script), url]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            while not engine.asked and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert errors.decode().strip().endswith("KeyboardInterrupt")

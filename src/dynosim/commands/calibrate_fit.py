@@ -37,8 +37,8 @@ Results = Annotated[
         negative=(),
         show_default=False,
         metavar="RESULT...",
-        help="Result files of vllm bench serve, sglang.bench_serving, AIPerf, GenAI-Perf, GuideLLM, "
-        "inference-perf or dynosim verify, all of one deployment.",
+        help="Result files of vllm bench serve, sglang.bench_serving, AIPerf, GenAI-Perf, "
+        "GuideLLM, inference-perf or dynosim verify, all of one deployment.",
     ),
 ]
 DeploymentFile = Annotated[
