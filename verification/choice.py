@@ -28,11 +28,16 @@ Widths = Mapping[int, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """One trial to measure, and why. ``is_control`` tells a dominated one."""
+    """One trial to measure, and why. ``is_control`` tells a dominated one.
+
+    ``trial`` has the metrics predicted for the load that is sent, ``searched`` those under the load
+    of the run where that is another one.
+    """
 
     trial: Trial
     reason: str
     is_control: bool = False
+    searched: Trial | None = None
 
     @property
     def number(self) -> int:

@@ -39,6 +39,21 @@ class Measured:
         shared = [m for m in self.repeats[0] if all(m in r for r in self.repeats)] if self else []
         return {m: median(r[m] for r in self.repeats) for m in shared}
 
+    @cached_property
+    def under_run_load(self) -> Metrics:
+        """The metrics as limits of the run judge them: as measured, under the load of the run.
+
+        Where another load was sent, the run's prediction times measured / predicted.
+        """
+        predicted, searched = self.pick.trial.metrics, self.pick.searched
+        if searched is None:
+            return self.metrics
+        return {
+            m: searched.metrics[m] * value / predicted[m]
+            for m, value in self.metrics.items()
+            if m in searched.metrics and predicted.get(m, 0.0) > 0
+        }
+
     def __bool__(self) -> bool:
         return bool(self.repeats)
 

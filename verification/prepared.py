@@ -107,7 +107,7 @@ def prepare(saved: SavedRun, selection: Selection, runs_here: RunsHere | None = 
     )
     picks = _picks(prepared, selection, runs_here)
     if spec != result.space.workload:
-        picks = [replace(p, trial=predicted_anew(p.trial, task)) for p in picks]
+        picks = [replace(p, trial=predicted_anew(p.trial, task), searched=p.trial) for p in picks]
     return replace(prepared, picks=tuple(picks))
 
 

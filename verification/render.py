@@ -14,6 +14,7 @@ from dynosim.search.trial import Trial
 from dynosim.verification.choice import Pick
 from dynosim.verification.comparison import Row
 from dynosim.verification.conclusion import Conclusion
+from dynosim.verification.engine_facts import Fact
 from dynosim.verification.measured import DRIFT
 from dynosim.verification.preference import Preference
 from dynosim.verification.ranking import Ranking
@@ -131,12 +132,7 @@ def summary_lines(conclusion: Conclusion) -> Iterator[str]:
         yield _order(ranking, conclusion.prepared.preference)
     if conclusion.regret is not None:
         yield _regret(conclusion.regret)
-    for measured, facts in zip(conclusion.measured, conclusion.facts, strict=True):
-        for fact in facts:
-            yield (
-                f"trial {measured.pick.number}, {fact.name}: predicted {figure(fact.predicted)}, "
-                f"logged {figure(fact.logged)} {fact.unit} ({signed(fact.error)})"
-            )
+    yield from _engine_lines(conclusion)
     if conclusion.rescored is not None:
         yield _frontier(conclusion.rescored)
     notes = dict.fromkeys(note for m in conclusion.measured for note in m.notes)
@@ -159,9 +155,26 @@ def _order(ranking: Ranking, preference: Preference) -> str:
     return f"order by {name}: Kendall tau {tau}, {kept if count else 'no gap beyond the noise'}"
 
 
+def _engine_lines(conclusion: Conclusion) -> Iterator[str]:
+    """Yields a line for each figure that engines logged, with that of every trial."""
+    by_name: dict[str, list[tuple[int, Fact]]] = {}
+    for measured, facts in zip(conclusion.measured, conclusion.facts, strict=True):
+        for fact in facts:
+            by_name.setdefault(fact.name, []).append((measured.pick.number, fact))
+    for name, rows in by_name.items():
+        words = [
+            f"trial {number} {figure(fact.predicted)} / {figure(fact.logged)} {fact.unit} "
+            f"({signed(fact.error)})"
+            for number, fact in rows
+        ]
+        yield f"{name}, predicted / logged: {', '.join(words)}"
+
+
 def _regret(regret: Regret) -> str:
     if regret.best == regret.pick:
         return f"regret: none, trial {regret.pick} is the best measured"
+    if regret.is_broken:
+        return f"regret: trial {regret.pick} breaks a limit that trial {regret.best} keeps"
     return (
         f"regret: {regret.share:.1%} (trial {regret.pick} against trial {regret.best}, the best "
         f"measured; noise {regret.noise:.1%})"

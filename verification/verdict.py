@@ -75,7 +75,7 @@ def _without(own: Measured, others: Sequence[Measured], preference: Preference) 
     words = "does not run" if own.has_died else "could not be measured"
     failure = (own.failure or "").splitlines()[0]
     reason = f"trial {own.pick.number}, the run's {preference.name}, {words}: {failure}"
-    kept = [m for m in others if not preference.broken(m.metrics)]
+    kept = [m for m in others if not preference.broken(m.under_run_load)]
     scored = [m for m in kept if not math.isnan(preference.score(m.metrics))]
     if not scored or not own.has_died:
         return Verdict(word="inconclusive", reasons=(reason,), winner=own.pick.number)
@@ -102,10 +102,10 @@ def _drifts(
 
 
 def _changed(own: Measured, preference: Preference, regret: Regret) -> tuple[str, ...]:
-    broken = preference.broken(own.metrics)
+    found, broken = own.under_run_load, preference.broken(own.under_run_load)
+    how = "was measured" if own.pick.searched is None else "is, by what was measured,"
     reasons = [
-        f"trial {own.pick.number} was measured at {own.metrics[x.metric]:.4g}; the limit is {x}"
-        for x in broken
+        f"trial {own.pick.number} {how} at {found[x.metric]:.4g}; the limit is {x}" for x in broken
     ]
     if broken:
         reasons.append(f"trial {regret.best} keeps every limit that was measured")

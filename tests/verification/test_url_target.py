@@ -71,8 +71,8 @@ def test_the_right_model_is_chosen(candidate: Candidate, model: str | None) -> N
 @pytest.mark.parametrize(
     ("models", "model", "problem"),
     [
-        (("a", "b"), None, r"unknown model 'Qwen/Qwen3-8B'\n.*allowed: a, b"),
-        (("qwen3",), "qwen", r"unknown model 'qwen'\n.*nearest: qwen3"),
+        (("a", "b\x1b[31m"), None, r"no model 'Qwen/Qwen3-8B'\n  it has: a, b \[31m$"),
+        (("qwen3",), "qwen", r"the server has no model 'qwen'\n  it has: qwen3"),
     ],
 )
 def test_a_model_that_is_not_there(

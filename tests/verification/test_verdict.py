@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -151,6 +152,20 @@ def test_a_broken_limit_changes_the_choice() -> None:
     assert found.word == "changed"
     assert found.winner == 1
     assert "measured at 45; the limit is Output speed per user ≥ 50" in found.reasons[0]
+
+
+def test_limits_hold_for_the_load_of_the_run_not_for_a_shorter_one() -> None:
+    run = run_of([FAST, KNEE, FULL], constraints={USER: {"min": 50}})
+    wanted = preference(run)
+    searched = wanted.recommended
+    # Fewer requests: predicted and measured at half the speed, so it keeps the limit as predicted.
+    sent = replace(searched, metrics={**searched.metrics, USER: searched.metrics[USER] / 2})
+    one = measured(sent, (searched.metrics[GPU], searched.metrics[USER] / 2))
+    one = replace(one, pick=replace(one.pick, searched=searched))
+    assert one.under_run_load[USER] == pytest.approx(searched.metrics[USER])
+    regret = regret_of([one, measured(FULL, (100, 60))], wanted)
+    assert regret is not None
+    assert not regret.is_broken
 
 
 def test_one_trial_alone_is_judged_by_its_intervals() -> None:

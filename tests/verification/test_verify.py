@@ -225,7 +225,7 @@ def test_the_screen_and_the_files(run: Path, dynosim: Callable[..., Any], use: U
     assert answer.code == 0, answer.err
     assert len(answer.out.splitlines()) <= 30
     assert "Kendall tau" in answer.out
-    assert "KV cache: predicted" in answer.out
+    assert "KV cache, predicted / logged: trial" in answer.out
     assert "verdict: confirmed" in answer.out
     names = {p.name for p in (run / "verification").iterdir()}
     assert {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dynosim.hardware_models.errors import UserError, unknown_name
+from dynosim.hardware_models.errors import UserError
 from dynosim.verification.load.answer import error_text
 from dynosim.verification.load.bad_answer import BadAnswer
 from dynosim.verification.load.completion import connection_error, read_at_most
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PATH = "/v1/models"
 _TIMEOUT_S = 15.0
 _MOST_BYTES = 4 << 20
+_SHOWN = 8
 _FORBIDDEN = (401, 403)
 _ABSENT = (404, 405, 501)
 
@@ -42,7 +43,12 @@ class Served:
         if not self.models or name in self.models:
             return name, []
         if asked is not None or len(self.models) > 1:
-            raise unknown_name("model", name, self.models, where=endpoint.base_url)
+            shown = [endpoint.quote(model) for model in sorted(self.models)[:_SHOWN]]
+            raise UserError(
+                f"the server has no model {name!r}",
+                where=endpoint.base_url,
+                hint=f"it has: {', '.join(shown)}{', …' if len(self.models) > _SHOWN else ''}",
+            )
         (only,) = self.models
         return only, [f"the server calls its model {endpoint.quote(only)}, the plan {expected}"]
 
