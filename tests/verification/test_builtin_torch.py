@@ -103,7 +103,10 @@ def measured(model: str, folder: Path, times: int = 1) -> list[ObservedRun]:
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'dynosim[measure]'")
     target = find_target("builtin-torch", TargetOptions(folder=folder, device="cpu"))
     with target.run(candidate(model)) as running:
-        return [running.measure(PLAN) for _ in range(times)]
+        found = [running.measure(PLAN) for _ in range(times)]
+    with pytest.raises(AssertionError, match="the engine has ended"):
+        running.measure(PLAN)
+    return found
 
 
 def test_every_request_is_answered_and_the_run_says_on_what(model: str, tmp_path: Path) -> None:

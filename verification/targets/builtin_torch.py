@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -60,11 +61,15 @@ class BuiltinTorch:
             wanted = replace(wanted, dtype="float32")
         engine = build_engine(bench.lab, wanted_blocks(wanted, candidate, bench.lab.on_gpu))
         self._options.folder.mkdir(parents=True, exist_ok=True)
+        running = SteppedEngine(engine, bench, self._options.folder)
+        del engine
         try:
-            yield SteppedEngine(engine, bench, self._options.folder)
+            yield running
         finally:
-            del engine
+            # The caller may keep what it was given; its memory is for the next engine.
+            running.engine = None
             if bench.lab.on_gpu:
+                gc.collect()
                 bench.lab.torch.cuda.empty_cache()
 
 
@@ -124,11 +129,12 @@ def cpu_clock(torch: Any) -> Clock:
     return Probed(process_cpu(), mix, PROBE_S)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SteppedEngine:
-    """A running engine. Every measurement leaves its steps as ``steps-N.jsonl.gz``."""
+    """A running engine, None once it ended. A measurement leaves its steps as
+    ``steps-N.jsonl.gz``."""
 
-    engine: StepEngine
+    engine: StepEngine | None
     bench: TorchBench
     folder: Path
 
@@ -138,6 +144,7 @@ class SteppedEngine:
 
     def stepped(self, plan: LoadPlan) -> SteppedRun:
         """Returns the same with every step."""
+        assert self.engine is not None, "the engine has ended"
         lab = self.bench.lab
         clock = wall(lab.torch.cuda.synchronize) if lab.on_gpu else cpu_clock(lab.torch)
         states = [self.bench.state()]

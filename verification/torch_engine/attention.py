@@ -52,11 +52,14 @@ class Attention(Protocol):
 
 
 class GatheredAttention:
-    """Copies the blocks of each sequence together and attends; sequence by sequence, on a CPU."""
+    """Copies the blocks of each sequence together and attends, sequence by sequence."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._attend = torch.nn.functional.scaled_dot_product_attention
+
+    def __str__(self) -> str:
+        return "by sequence"
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
         """Returns (tokens, heads, head_dim)."""
@@ -77,9 +80,8 @@ class GatheredAttention:
         """Attends from the last tokens: those of ``q``, (heads, tokens, head_dim)."""
         new, seen = q.shape[1], k.shape[1]
         whole = new == seen
-        mask = (
-            None if whole else self._torch.ones(new, seen, dtype=self._torch.bool).tril(seen - new)
-        )
+        ones = self._torch.ones(new, seen, dtype=self._torch.bool, device=q.device)
+        mask = None if whole else ones.tril(seen - new)
         batched = (part.unsqueeze(0) for part in (q, k, v))
         return self._attend(*batched, attn_mask=mask, is_causal=whole, enable_gqa=True)[0]
 
@@ -100,6 +102,9 @@ class FlashAttention:
         self._torch = torch
         self.reads_pages = reads_pages
         self._spans: dict[tuple[int, int], Tensor] = {}
+
+    def __str__(self) -> str:
+        return f"flash, {'block table' if self.reads_pages else 'blocks gathered'}"
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
         """Returns (tokens, heads, head_dim)."""
@@ -142,13 +147,15 @@ def attention_for(
 ) -> Attention:
     """Returns the attention of a device; ``heads`` are query heads, KV heads and head_dim.
 
-    On a GPU the block table is used where it gives what gathering gives: PyTorch's versions differ
-    in whether they have it, and in the block sizes that it takes.
+    On a GPU it is the fastest that answers as gathering by sequence does: PyTorch's versions differ
+    in whether FlashAttention takes a block table, and blocks of which size.
     """
+    plain = GatheredAttention(torch)
     if device.type == "cpu":
-        return GatheredAttention(torch)
-    gathered, paged = (FlashAttention(torch, reads_pages=pages) for pages in (False, True))
-    return paged if _agree(torch, device, block_size, heads, gathered, paged) else gathered
+        return plain
+    fast = (FlashAttention(torch, reads_pages=pages) for pages in (True, False))
+    agree = (attend for attend in fast if _agree(torch, device, block_size, heads, attend, plain))
+    return next(agree, plain)
 
 
 def _agree(
@@ -159,18 +166,21 @@ def _agree(
     one: Attention,
     other: Attention,
 ) -> bool:
+    """Whether both answer alike, to the rounding of 16 bits, for two sequences and a chunk."""
     query_heads, kv_heads, head_dim = heads
-    width, num = 3, 2
     made = {"dtype": torch.bfloat16, "device": device}
-    queries = torch.randn(num, query_heads, head_dim, **made)
-    shape = (num * width, block_size, kv_heads, head_dim)
+    new, width, chunk = 5, 3, 3
+    queries = torch.randn(new, query_heads, head_dim, **made)
+    shape = (3 * width, block_size, kv_heads, head_dim)
     keys, values = torch.randn(shape, **made), torch.randn(shape, **made)
-    table = torch.randperm(num * width, device=device).to(torch.int32).view(num, width)
-    lengths = torch.tensor([block_size + 3, 3 * block_size], dtype=torch.int32, device=device)
-    layout = Layout(lengths, table, lengths, width * block_size)
+    table = torch.randperm(3 * width, device=device).to(torch.int32).view(3, width)
+    seen = [block_size + 3, width * block_size, 2 * block_size + 1]
+    lengths = torch.tensor(seen, dtype=torch.int32, device=device)
+    last = Chunk(new - chunk, new, table[2:], lengths[2:], seen[2])
+    layout = Layout(lengths, table[:2], lengths[:2], width * block_size, [last])
     try:
-        answers = [attend(queries, keys, values, layout) for attend in (one, other)]
-        return bool(torch.allclose(*answers, atol=2e-2, rtol=2e-2))
+        answers = [attend(queries, keys, values, layout).float() for attend in (one, other)]
     except (RuntimeError, TypeError):
         # No block table in this version, or none for blocks of this size.
         return False
+    return bool(torch.allclose(*answers, atol=2e-2, rtol=2e-2))

@@ -64,7 +64,8 @@ def build_engine(lab: Lab, options: EngineOptions) -> BuiltinEngine:
         # One more, which pads batches and which no request gets.
         pages = _pages(lab, options, num_blocks + 1)
         graphs = None
-        if options.graphs and lab.on_gpu:
+        # Sequence by sequence, lengths are read back: nothing to capture.
+        if options.graphs and isinstance(attention, FlashAttention):
             sizes, widths = graph_sizes(limits.max_num_seqs), list(_widths(attention, options))
             graphs = DecodeGraphs(torch, decoder, pages, sizes, widths, cuda_capture(torch))
     return BuiltinEngine(limits, num_blocks, TorchRunner(torch, decoder, pages, graphs))
@@ -76,12 +77,12 @@ def graph_sizes(max_num_seqs: int) -> list[int]:
     return [*below, *GRAPH_SIZES[len(below) : len(below) + 1]]
 
 
-def _widths(attention: Any, options: EngineOptions) -> Iterator[int]:
+def _widths(attention: FlashAttention, options: EngineOptions) -> Iterator[int]:
     """Yields the table widths to capture; one where the table alone is read, whatever its width."""
     block_size = options.limits.block_size
     width = -(-options.max_model_len // block_size)
     yield width
-    if isinstance(attention, FlashAttention) and not attention.reads_pages:
+    if not attention.reads_pages:
         tokens = LEAST_WIDTH_TOKENS
         while tokens < options.max_model_len:
             yield -(-tokens // block_size)

@@ -109,6 +109,6 @@ class TorchRunner:
             "torch": str(torch.__version__),
             "device": name,
             "dtype": str(self._pages.dtype).removeprefix("torch."),
-            "attention": type(self._decoder.attention).__name__,
+            "attention": str(self._decoder.attention),
             "decode_graphs": "captured" if self._graphs is not None else "none",
         }

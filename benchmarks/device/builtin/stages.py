@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,8 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 MOST_ROUNDS = 3
-ENDING_S = 20.0
-"""Time kept back from the verification for conclusions and packing."""
-
-FEEDBACK_S = 5.0
-"""A round is not begun unless it could end by the pace of the one before, with this to spare."""
+ENDING_S = 60.0
+"""Time kept back from the rounds for scoring the frontier anew, and for packing."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +38,18 @@ class Stage:
 class Run:
     """Commands within a budget, and what became of each."""
 
-    def __init__(self, out: Path, budget_s: float) -> None:
+    def __init__(
+        self, out: Path, budget_s: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.out = out
-        self._end_s = time.monotonic() + budget_s
+        self._now = now
+        self._end_s = now() + budget_s
         self.done: list[dict[str, Any]] = []
 
     @property
     def left_s(self) -> float:
         """Seconds of the budget that are left."""
-        return max(self._end_s - time.monotonic(), 0.0)
+        return max(self._end_s - self._now(), 0.0)
 
     def stage(self, stage: Stage) -> bool:
         """Runs a stage; returns whether its result is there."""
@@ -62,14 +62,14 @@ class Run:
 
     def command(self, argv: list[str], most_s: float) -> tuple[str, float]:
         """Runs a command; returns what became of it and the seconds it took."""
-        started = time.monotonic()
+        started = self._now()
         print("==", " ".join(argv), flush=True)
         try:
             code = subprocess.run(argv, cwd=self.out, timeout=most_s, check=False).returncode
             status = "done" if code == 0 else f"exit code {code}"
         except subprocess.TimeoutExpired:
             status = "out of time"
-        return status, time.monotonic() - started
+        return status, self._now() - started
 
     def _note(self, name: str, status: str, seconds: float) -> None:
         self.done.append({"stage": name, "status": status, "seconds": round(seconds, 1)})
@@ -81,19 +81,23 @@ class Run:
         (self.out / "summary.json").write_text(text + "\n", encoding="utf-8")
 
     def rounds(self, argv: list[str]) -> None:
-        """Measures one round of all picks after the other, as far as the time goes."""
-        slowest = 0.0
+        """Measures one round of all picks after the other, as far as the time goes.
+
+        None is begun that would not end by the pace of the one before.
+        """
+        slowest, measured = 0.0, 0
         for number in range(1, MOST_ROUNDS + 1):
-            if self.left_s - ENDING_S < slowest + FEEDBACK_S:
-                self._note(f"verify, round {number}", "not begun: too little time", 0.0)
-                return
-            again = ["--resume"] if number > 1 else []
-            words = [*argv, "--repeats", str(number), *again]
-            status, seconds = self.command(words, max(self.left_s - ENDING_S, 1.0))
+            left_s = self.left_s - ENDING_S
+            if left_s < slowest:
+                break
+            words = [*argv, "--resume", "--repeats", str(number), "--rescore", "none"]
+            status, seconds = self.command(words, left_s)
             self._note(f"verify, round {number}", status, seconds)
-            if status == "out of time":
-                return
-            slowest = max(slowest, seconds)
+            if status != "done":
+                break
+            slowest, measured = max(slowest, seconds), number
+        words = [*argv, "--resume", "--repeats", str(max(measured, 1))]
+        self._note("conclusion", *self.command(words, self.left_s))
 
 
 def main() -> None:
