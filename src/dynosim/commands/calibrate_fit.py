@@ -22,12 +22,12 @@ from dynosim.accuracy.learn_intervals import learn, write_model
 from dynosim.accuracy.measured_set import load_sets
 from dynosim.accuracy.predictions import Predictions
 from dynosim.accuracy.result_file import case_of, read_results
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.outputs import check_writable
 from dynosim.question import read_question
 from dynosim.sim.workload.spec import WorkloadSpec
-from dynosim.terminal import print_note, table
+from dynosim.terminal import print_json, print_note, table
 
 Results = Annotated[
     tuple[Path, ...],
@@ -99,6 +99,7 @@ def calibrate_fit_command(
     output: Output = Path("calibration.yaml"),
     residuals: Residuals = None,
     resume: Resume = None,
+    json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -123,10 +124,14 @@ def calibrate_fit_command(
     else:
         raise UserError("nothing to fit to", where="--from", hint="give result files, or --data")
     command = ["dynosim", "calibrate", "fit", *asked]
-    write_document(found.document(about_fit(command, sources)), output)
+    document = found.document(about_fit(command, sources))
+    write_document(document, output)
     if residuals is not None:
         write_model(learn(found.residuals), residuals)
-    print("\n".join(as_text(found)))
+    if json:
+        print_json(document | {"skipped": list(found.skipped), "written_to": str(output)})
+    else:
+        print("\n".join(as_text(found)))
     print_note(f"written to {output}; use it with --calibration {output}", quiet=quiet)
 
 
