@@ -7,9 +7,12 @@ differ by more than DRIFT.
 from __future__ import annotations
 
 import json
+import os
+import platform
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -119,6 +122,7 @@ def main(out: Path) -> int:
     missed = [gate for gate in gates if gate.verdict == "missed"]
     is_fine = not missed and parity.equal == parity.runs and not turned
     document = {
+        "about": about(),
         "gates": [asdict(g) | {"error": g.error, "verdict": g.verdict} for g in gates],
         "parity": asdict(parity),
         "pairs": {"beyond_noise": beyond, "turned": turned},
@@ -128,6 +132,25 @@ def main(out: Path) -> int:
     (out / "gates.json").write_text(json.dumps(document, indent=1) + "\n")
     print("passed" if is_fine else "missed")
     return 0 if is_fine else 1
+
+
+def about() -> dict[str, Any]:
+    """Returns when and on what this ran."""
+    return {
+        "date": datetime.now(tz=UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _cpu() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
+    return names[0] if names else platform.machine()
 
 
 def settings(deployment: Deployment) -> str:

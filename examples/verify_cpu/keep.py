@@ -1,6 +1,8 @@
-"""Keeps some of OUT's runs for the tests: `keep.py OUT tests/parity/data/vllm_engine`.
+"""Keeps what OUT found: `keep.py OUT RUN STEPS IMAGE`.
 
-The first repeat of every pick, closed loop and open, and the tight engines: steps, limits, load.
+RUN takes the figures and the fitted hardware, which `dynosim search` can use without vLLM. STEPS is
+for the parity tests: the steps, limits and loads of the first repeat of every pick, closed loop and
+open, and of the tight engines.
 """
 
 from __future__ import annotations
@@ -31,9 +33,32 @@ OPTIONS = (
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "prefix_ids", "prefix_offsets")
 
 
-def main(out: Path, folder: Path) -> None:
+VERIFIED = "search/verification"
+FIGURES = (
+    "gates.json",
+    "open_loop.json",
+    f"{VERIFIED}/verification.json",
+)
+
+
+def main(out: Path, run: Path, steps: Path, image: Path) -> None:
+    """Writes both folders and the picture of predicted and measured points."""
+    shutil.copyfile(out / VERIFIED / "overlay.png", image)
+    keep_figures(out, run)
+    keep_steps(out, steps)
+
+
+def keep_figures(out: Path, folder: Path) -> None:
+    """Copies the figures and the hardware."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in FIGURES:
+        shutil.copyfile(out / name, folder / Path(name).name)
+    shutil.copytree(out / "hardware", folder / "hardware")
+
+
+def keep_steps(out: Path, folder: Path) -> None:
     """Writes runs.json and a step log a run."""
-    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.jsonl.gz"):
         old.unlink()
@@ -73,4 +98,4 @@ def described(deployment: Deployment, load: Workload) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*(Path(name).resolve() for name in sys.argv[1:5]))

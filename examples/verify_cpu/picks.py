@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from dynosim.verification.observed import ObservedRun
 from dynosim.verification.prepared import Prepared, Selection, prepare
 from dynosim.verification.schedule import Turn, rounds
 
-TOP, DOMINATED = 3, 2
+TOP = 3
+"""So many of the picks are on the frontier, the first ones."""
 
 
 def prepared_run(out: Path) -> Prepared:
-    """Returns the picks, with predictions; paths in the space are relative to ``out``."""
+    """Returns the trials that ``dynosim verify`` picked; paths in the space are relative to OUT."""
     os.chdir(out)
-    return prepare(load_run(out / "search"), Selection(top=TOP, dominated=DOMINATED))
+    verified = json.loads((out / "search/verification/verification.json").read_text())
+    trials = tuple(pick["trial"] for pick in verified["picks"])
+    return prepare(load_run(out / "search"), Selection(trials=trials))
 
 
 @dataclass(frozen=True)

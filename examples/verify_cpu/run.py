@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-DOCS = HERE.parents[1] / "docs" / "verification.md"
+PAGE = HERE.parents[1] / "docs" / "verification.md"
+IMAGE = PAGE.parent / "images/verify_cpu.png"
+KEPT, STEPS = HERE / "last_run", HERE.parents[1] / "tests/parity/data/vllm_engine"
 ENGINE_ARGS = "--dtype float32"
 
 
@@ -29,7 +31,7 @@ def main() -> None:
     for name in ("space.yaml", "served.yaml"):
         shutil.copyfile(HERE / name, out / name)
 
-    stage("model", out / "model/config.json", lambda: model(out, python))
+    stage("model", out / "tiny-llama/config.json", lambda: model(out, python))
     stage("kernels", out / "tables/tables.yaml", lambda: kernels(out, python))
     stage("cells", out / "cells/done", lambda: own("cells.py", out, python))
     stage("fit", out / "hardware/overheads.yaml", lambda: fit(out))
@@ -40,7 +42,8 @@ def main() -> None:
     stage("tight", out / "tight/done", lambda: own("tight.py", out, python))
     own("gates.py", out)
     if options.record:
-        own("record.py", out, str(DOCS))
+        own("keep.py", out, str(KEPT), str(STEPS), str(IMAGE))
+        call([sys.executable, str(HERE / "record.py"), str(KEPT), str(PAGE)], out)
 
 
 def _options() -> argparse.Namespace:
@@ -51,7 +54,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
-        "--record", action="store_true", help="write the figures into docs/verification.md"
+        "--record", action="store_true", help="keep figures and steps, and write the page"
     )
     return parser.parse_args()
 
@@ -67,13 +70,13 @@ def stage(name: str, result: Path, work: Callable[[], None]) -> None:
 
 def model(out: Path, python: str) -> None:
     """Makes the checkpoint."""
-    call([python, str(HERE / "make_model.py"), "model"], out)
+    call([python, str(HERE / "make_model.py"), "tiny-llama"], out)
 
 
 def kernels(out: Path, python: str) -> None:
     """Measures vLLM's own kernels on this CPU, in the model's shapes."""
     words = ["--engine", "vllm", "--device", "cpu", "--dtype", "float32"]
-    words += ["--grid", str(HERE / "kernels.yaml"), "--model", "model/config.json"]
+    words += ["--grid", str(HERE / "kernels.yaml"), "--model", "tiny-llama/config.json"]
     dynosim(["calibrate", "measure", *words, "--out", "tables"], out, python)
 
 

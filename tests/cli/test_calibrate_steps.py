@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,14 @@ def test_what_is_written_is_taken(dynosim: Callable[..., Any], logs: list[str]) 
     )
     simulated = dynosim(*shlex.split(SIMULATE))
     assert simulated.code == 0, simulated.err
+
+
+def test_the_figures_come_as_json(dynosim: Callable[..., Any], logs: list[str]) -> None:
+    answer = dynosim(*shlex.split(FIT), *logs, "--json", "--quiet")
+    found = json.loads(answer.out)
+    assert found["host_step_s"] == pytest.approx(3e-3, rel=1e-3)
+    assert list(found["held_out"]) == ["few", "many"]
+    assert answer.err == ""
 
 
 def text(name: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.calibration.overheads import NONE
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.question import read_question
-from dynosim.terminal import print_note, table
+from dynosim.terminal import print_json, print_note, table
 from dynosim.verification.fitted_tables import CARD, OVERHEADS, write_fitted
 from dynosim.verification.step_fit import Cells, StepFit, fit_steps
 from dynosim.verification.stepped.step_record import StepRecord, read_step_log
@@ -48,6 +49,7 @@ def calibrate_steps_command(
     logs: Logs,
     deployment: DeploymentFile,
     output: Output = Path("fitted"),
+    json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -62,7 +64,10 @@ def calibrate_steps_command(
     cells, about = _read(logs)
     fit = fit_steps(engine, cells)
     write_fitted(engine, fit, about, output)
-    print("\n".join(as_text(fit)))
+    if json:
+        print_json({**asdict(fit), "written_to": str(output)})
+    else:
+        print("\n".join(as_text(fit)))
     use = f"--calibration {output / OVERHEADS}"
     card = output / CARD
     tables = f"--gpu {card}" if card.is_file() else f"--kernel-tables {output}"
