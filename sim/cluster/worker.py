@@ -150,7 +150,8 @@ class Worker:
             self._end_run_at(self.engine.cut(self._env.now), _RUN_END)
 
     def _let_go(self) -> None:
-        for seq in self.engine.end():
+        # Voiding one takes it out of those that the engine knows to have ended.
+        for seq in tuple(self.engine.end()):
             if seq in self._leaving:
                 self._leaving.remove(seq)
                 self.engine.void(seq)
