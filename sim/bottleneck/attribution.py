@@ -20,11 +20,11 @@ from dynosim.sim.bottleneck.frontend_use import intake_queue, late_share
 from dynosim.sim.bottleneck.held import Held, held, logged
 from dynosim.sim.bottleneck.intervals import Intervals, union
 from dynosim.sim.cluster.frontend import Frontend
-from dynosim.sim.cluster.scaling.states import State
+from dynosim.sim.cluster.scaling.states import ScalingLog, State
 from dynosim.sim.engine import holds
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import Steps
-from dynosim.sim.results import ReplicaLog, RunResult
+from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
 
 _ROUNDING = 1e-9
 IDLE = "no requests"
@@ -101,7 +101,8 @@ def attribute(
         # With two pools, requests enter elsewhere: only logs tell who was kept out here.
         is_split = result.hand_overs is not None
         found = logged(log.steps) if is_split else held(result, number, limits)
-        causes = (*_away(result, number), (_KV_LOADS, _loads(result, number)), *outside)
+        away = _away(result.scaling, number, len(result.replicas))
+        causes = (*away, (_KV_LOADS, _loads(result, number)), *outside)
         engine = _engine(log, found, parts, causes, span_s(result))
         waits = np.zeros(len(WAITS)) if is_split else _waiting_s(result, number, found)
         engines.append((*engine, waits))
@@ -109,11 +110,14 @@ def attribute(
 
 
 def attribute_pool(
-    logs: tuple[ReplicaLog, ...], parts: Parts, span_s: tuple[float, float]
+    hand_overs: HandOvers, parts: Parts, span_s: tuple[float, float]
 ) -> Attribution:
     """Returns what bound engines that hand their requests over, as their logs alone tell."""
     nothing = np.zeros(len(WAITS))
-    engines = [(*_engine(log, logged(log.steps), parts, (), span_s), nothing) for log in logs]
+    engines = []
+    for number, log in enumerate(hand_overs.replicas):
+        away = _away(hand_overs.scaling, number, len(hand_overs.replicas))
+        engines.append((*_engine(log, logged(log.steps), parts, away, span_s), nothing))
     return _joined(engines)
 
 
@@ -176,12 +180,13 @@ def _idle_s(gaps: Intervals, outside: tuple[tuple[int, Intervals], ...]) -> Floa
     return seconds
 
 
-def _away(result: RunResult, engine: int) -> tuple[tuple[int, Intervals], ...]:
+def _away(
+    log: ScalingLog | None, engine: int, num_engines: int
+) -> tuple[tuple[int, Intervals], ...]:
     """Returns when the replica of an engine was not there: starting, or for any other reason."""
-    log = result.scaling
     if log is None:
         return ()
-    replica = engine // (len(result.replicas) // log.num_replicas)
+    replica = engine // (num_engines // log.num_replicas)
     rows = log.changes[log.changes[:, 1] == replica]
     start_s = np.append(0.0, rows[:, 0])
     end_s = np.append(rows[:, 0], log.end_s)

@@ -56,6 +56,17 @@ def parse_failures(
     return own
 
 
+def check_failures(text: str | None, *, has_prefill: bool) -> None:
+    """Raises UserError for what is no failure, and for one of a prefill pool that there is not."""
+    for failure in all_failures(text):
+        if failure.pool and not has_prefill:
+            raise UserError(
+                f"prefill replica {failure.replica} fails, and there is no prefill pool",
+                where="failures",
+                hint="leave out `prefill`, or give prefill_replicas",
+            )
+
+
 def all_failures(text: str | None) -> tuple[Failure, ...]:
     """Returns the events of a text; raises UserError for what is none."""
     return tuple(_parse(part.strip()) for part in text.split(",")) if text else ()
