@@ -109,9 +109,7 @@ def attribute(
     return _joined(engines)
 
 
-def attribute_pool(
-    hand_overs: HandOvers, parts: Parts, span_s: tuple[float, float]
-) -> Attribution:
+def attribute_pool(hand_overs: HandOvers, parts: Parts, span_s: tuple[float, float]) -> Attribution:
     """Returns what bound engines that hand their requests over, as their logs alone tell."""
     nothing = np.zeros(len(WAITS))
     engines = []

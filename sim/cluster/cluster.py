@@ -232,9 +232,7 @@ def _run_pools(
             PoolScaling(spec=spec.scaling, throttles=throttles),
             PoolScaling(spec=own.scaling, throttles=prefill_throttles),
         )
-        run = elastic = ElasticPools(
-            decode, requests, recorder, frontend, prefill, *scalings, seed
-        )
+        run = elastic = ElasticPools(decode, requests, recorder, frontend, prefill, *scalings, seed)
         elastic.run(fitting)
         logs = elastic.logs()
     pool.note_ranks(recorder.prefill_replica)

@@ -73,9 +73,7 @@ class Worker:
         """Queues a request whose prompt another replica computes."""
         self._hand_in(seq, self.engine.expect)
 
-    def _hand_in(
-        self, seq: Sequence, take: Callable[[Sequence, float], float | None]
-    ) -> None:
+    def _hand_in(self, seq: Sequence, take: Callable[[Sequence, float], float | None]) -> None:
         if self._leaving and any(gone.index == seq.index for gone in self._leaving):
             self._joining[seq] = take
             return

@@ -36,9 +36,7 @@ AGAIN = ClientPolicy(client_retries=1, client_backoff_s=0.0)
 
 def start(seconds: float = 10.0) -> StartSpec:
     stages = (Stage(name="start", seconds=seconds),)
-    return StartSpec(
-        plan=StartupPlan(method="cold", stages=stages, storage=get_storage("volume"))
-    )
+    return StartSpec(plan=StartupPlan(method="cold", stages=stages, storage=get_storage("volume")))
 
 
 def scaled(
@@ -267,9 +265,7 @@ def test_starts_of_both_pools_share_the_storage():
     assert spec.scaling is not None
     assert spec.prefill.pool.scaling is not None
     reads = StartSpec(plan=plan)
-    pool = replace(
-        spec.prefill.pool, scaling=replace(spec.prefill.pool.scaling, start=reads)
-    )
+    pool = replace(spec.prefill.pool, scaling=replace(spec.prefill.pool.scaling, start=reads))
     both = replace(
         spec, scaling=replace(spec.scaling, start=reads), prefill=replace(spec.prefill, pool=pool)
     )
@@ -340,9 +336,7 @@ def troubles(draw: st.DrawFn, scheduler: str) -> tuple[ClusterSpec, Workload]:
 @pytest.mark.parametrize("scheduler", FIRST_TOKENS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_under_failures_every_request_is_answered_or_lost_once(
-    scheduler: str, data: st.DataObject
-):
+def test_under_failures_every_request_is_answered_or_lost_once(scheduler: str, data: st.DataObject):
     """The recorder counts every token and prompt; engines of both pools hold nothing at the end."""
     spec, load = data.draw(troubles(scheduler))
     result = run_cluster(spec, load)
@@ -383,9 +377,7 @@ def test_leaps_change_nothing(scheduler: str, data: st.DataObject):
     assert leaped.scaling is not None
     assert stepped.scaling is not None
     np.testing.assert_allclose(leaped.scaling.changes, stepped.scaling.changes, atol=1e-6)
-    np.testing.assert_allclose(
-        prefill_log(leaped).changes, prefill_log(stepped).changes, atol=1e-6
-    )
+    np.testing.assert_allclose(prefill_log(leaped).changes, prefill_log(stepped).changes, atol=1e-6)
 
 
 @pytest.mark.parametrize("scheduler", FIRST_TOKENS)

@@ -52,9 +52,7 @@ class ElasticPools(Disaggregated):
         super().__init__(pool, requests, recorder, frontend, prefill)
         env = self._env
         agenda = Agenda(env)
-        self._attempts = Attempts(
-            agenda, recorder.workload, seed, self._send_again, self._give_up
-        )
+        self._attempts = Attempts(agenda, recorder.workload, seed, self._send_again, self._give_up)
         clock = Clock(env=env, agenda=agenda, seed=seed, starts=StartLinks(env))
         self._first_s: dict[int, float] = {}
         self._decode = ElasticPool(

@@ -36,9 +36,7 @@ class Failure:
     factor: float = 1.0
 
 
-def parse_failures(
-    text: str | None, num_replicas: int, pool: PoolName = ""
-) -> tuple[Failure, ...]:
+def parse_failures(text: str | None, num_replicas: int, pool: PoolName = "") -> tuple[Failure, ...]:
     """Returns the events of a text like "crash@120:0, slow@60:2x1.5x300" that befall one pool.
 
     Those of routers befall each. Raises UserError for what is none, and for a replica that there
