@@ -63,7 +63,7 @@ class HandOvers:
     passed from the prompt's end there to the arrival of all its KV (0 where there was none). The
     first token that a prefill replica samples is in its log; clients see it only where it is among
     those ``handed_over`` to a decode replica. ``scaling`` is what became of prefill replicas that
-    came and went.
+    came and went, ``tiers`` what lay below their GPUs' memory.
     """
 
     replica: IntArray
@@ -71,6 +71,7 @@ class HandOvers:
     replicas: tuple[ReplicaLog, ...]
     links: tuple[LinkUse, ...]
     scaling: ScalingLog | None = None
+    tiers: TierResult | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

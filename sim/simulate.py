@@ -257,12 +257,6 @@ def cluster_spec(
     pool = deployment.prefill_pool
     if prefill is None or pool is None:
         return spec
-    if spec.tiers is not None:
-        raise UserError(
-            "KV tiers below GPU memory are not modelled beside a prefill pool",
-            where=f"kv_{spec.tiers.tiers[0].name}_gib",
-            hint="0, or prefill_replicas: 0",
-        )
     engine = decode.engine
     transfer = transfer_between(deployment, prefill.engine, engine)
     split = PrefillSpec(
@@ -274,7 +268,9 @@ def cluster_spec(
     caching = spec.limits.enable_prefix_caching and caches
     limits = replace(spec.limits, enable_prefix_caching=caching)
     longest = _longest_of_both(spec, split)
-    return replace(spec, limits=limits, prefill=split, max_prompt_tokens=longest)
+    # Whoever keeps no prefixes has nothing to find in tiers.
+    tiers = spec.tiers if caching else None
+    return replace(spec, limits=limits, prefill=split, max_prompt_tokens=longest, tiers=tiers)
 
 
 def transfer_between(

@@ -25,6 +25,7 @@ from dynosim.sim.engine import holds
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import Steps
 from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
+from dynosim.sim.tiers.result import TierResult
 
 _ROUNDING = 1e-9
 IDLE = "no requests"
@@ -102,7 +103,7 @@ def attribute(
         is_split = result.hand_overs is not None
         found = logged(log.steps) if is_split else held(result, number, limits)
         away = _away(result.scaling, number, len(result.replicas))
-        causes = (*away, (_KV_LOADS, _loads(result, number)), *outside)
+        causes = (*away, (_KV_LOADS, _loads(result.tiers, number)), *outside)
         engine = _engine(log, found, parts, causes, span_s(result))
         waits = np.zeros(len(WAITS)) if is_split else _waiting_s(result, number, found)
         engines.append((*engine, waits))
@@ -115,7 +116,8 @@ def attribute_pool(hand_overs: HandOvers, parts: Parts, span_s: tuple[float, flo
     engines = []
     for number, log in enumerate(hand_overs.replicas):
         away = _away(hand_overs.scaling, number, len(hand_overs.replicas))
-        engines.append((*_engine(log, logged(log.steps), parts, away, span_s), nothing))
+        causes = (*away, (_KV_LOADS, _loads(hand_overs.tiers, number)))
+        engines.append((*_engine(log, logged(log.steps), parts, causes, span_s), nothing))
     return _joined(engines)
 
 
@@ -197,9 +199,9 @@ def _away(
     )
 
 
-def _loads(result: RunResult, replica: int) -> Intervals:
+def _loads(loads: TierResult | None, replica: int) -> Intervals:
     """Returns when a replica was loading KV for any request."""
-    return union(*_loads_one_by_one(result, replica))
+    return union(*_loads_one_by_one(loads, replica))
 
 
 def _waiting_s(result: RunResult, replica: int, found: Held) -> FloatArray:
@@ -209,7 +211,7 @@ def _waiting_s(result: RunResult, replica: int, found: Held) -> FloatArray:
     """
     own = result.completed & (result.replica == replica)
     queued = Intervals(result.routed_s[own], result.scheduled_s[own])
-    coming = _loads_one_by_one(result, replica)
+    coming = _loads_one_by_one(result.tiers, replica)
     runs = _runs(result.replicas[replica].steps)
     from_s = runs.end_s - found.share * (runs.end_s - runs.start_s)
     waiting_s = np.zeros(len(WAITS))
@@ -222,9 +224,8 @@ def _waiting_s(result: RunResult, replica: int, found: Held) -> FloatArray:
     return waiting_s
 
 
-def _loads_one_by_one(result: RunResult, replica: int) -> Intervals:
+def _loads_one_by_one(loads: TierResult | None, replica: int) -> Intervals:
     """Returns when the KV of each request was coming to a replica; they overlap."""
-    loads = result.tiers
     if loads is None:
         return Intervals(np.empty(0), np.empty(0))
     own = loads.replica == replica

@@ -90,6 +90,8 @@ def _wider(
         yield f"prefill: {name}", change, cluster_spec(deployment, decode, planned)
     for name, change, pool in _more_replicas(base.prefill.pool, factor):
         yield f"prefill: {name}", change, replace(base, prefill=replace(base.prefill, pool=pool))
+    for name, change, pool in _wider_tiers(base.prefill.pool, factor):
+        yield f"prefill: {name}", change, replace(base, prefill=replace(base.prefill, pool=pool))
     transfer = base.prefill.transfer
     faster = replace(
         transfer,

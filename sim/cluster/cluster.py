@@ -41,7 +41,7 @@ class ClusterSpec:
 
     With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers. With
     ``scaling`` replicas come and go, or fail.
-    KV blocks may also lie in ``tiers``, where replicas stay.
+    KV blocks may also lie in ``tiers``.
     """
 
     timer: Timer
@@ -164,20 +164,18 @@ def _as_they_come(workload: Workload, fitting: IntArray) -> IntArray:
 
 
 def _pool_of(
-    spec: ClusterSpec, limits: EngineLimits, requests: Requests, seed: int
+    spec: ClusterSpec,
+    limits: EngineLimits,
+    requests: Requests,
+    seed: int,
+    beside: Pool | None = None,
 ) -> tuple[Pool, list[ThrottledTimer]]:
     """Returns the pool with every replica that there may be, and the timers of those that slow."""
     if spec.scaling is None:
-        return Pool.of(spec, limits, requests, seed), []
-    if spec.tiers is not None:
-        raise UserError(
-            "replicas that come and go keep no KV cache below the GPU's memory",
-            where="kv_host_gib",
-            hint="leave out the kv_ tiers; or autoscaler, failures, warm_replicas and client_*",
-        )
+        return Pool.of(spec, limits, requests, seed, beside=beside), []
     throttles = _throttles(spec, spec.scaling)
     whole = replace(spec, replicas=spec.scaling.size)
-    return Pool.of(whole, limits, requests, seed, throttles), throttles
+    return Pool.of(whole, limits, requests, seed, throttles, beside), throttles
 
 
 def _throttles(spec: ClusterSpec, scaling: ScalingSpec) -> list[ThrottledTimer]:
@@ -209,10 +207,11 @@ def _run_pools(
     own = split.pool
     _check_prompts(recorder.workload, fitting, own)
     # Where chunks are sent one by one, or prompts are given up, they have to be computed so.
-    leaps = split.transfer.overlap == "none" and not spec.looks_into_steps(recorder.workload)
+    looks = spec.looks_into_steps(recorder.workload) or own.tiers is not None
+    leaps = split.transfer.overlap == "none" and not looks
     limits = replace(own.limits, leaps_chunks=leaps)
     prompts = Requests(recorder.workload, limits)
-    pool, prefill_throttles = _pool_of(own, limits, prompts, seed)
+    pool, prefill_throttles = _pool_of(own, limits, prompts, seed, beside=decode)
     prefill = PrefillPool(
         pool=pool,
         requests=prompts,
@@ -238,7 +237,8 @@ def _run_pools(
     pool.note_ranks(recorder.prefill_replica)
     pool.check()
     done = recorder.hand_overs(pool.logs, own.num_blocks, [*run.out, *run.into], IDLE)
-    return replace(done, scaling=logs[1]), logs[0]
+    tiers = None if pool.tiers is None else pool.tiers.result()
+    return replace(done, scaling=logs[1], tiers=tiers), logs[0]
 
 
 def _check_prompts(workload: Workload, fitting: IntArray, pool: ClusterSpec) -> None:

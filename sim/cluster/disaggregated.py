@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 import simpy
 
@@ -36,6 +37,7 @@ from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
+from dynosim.sim.tiers.channel import Channel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +123,9 @@ class Disaggregated(Together):
         # Whether first tokens come along with KV.
         self._brings_token = transfer.first_token == "handed_over"
         self._fabric = Fabric(self._env)
+        # What copies to and from KV tiers pass as well: each GPU's PCIe link.
+        self._lanes_out = _lanes(prefill.pool, transfer, "out")
+        self._lanes_into = _lanes(pool, transfer, "into")
         self._journeys: dict[int, Journey] = {}
         self._prefill_routers = Dispatcher(
             prefill.pool, prefill.requests, PrefillFloor(self, self._send_to_prefill)
@@ -286,8 +291,27 @@ class Disaggregated(Together):
             most_bytes_s=most_bytes_s,
         )
         journey.arrivals.append(arrived)
+        through_s = self._passed_s(journey, num_bytes)
+
+        def arrive(_: simpy.Event) -> None:
+            self._after(through_s, lambda: self._on_arrived(index, journey))
+
         assert arrived.callbacks is not None
-        arrived.callbacks.append(lambda _: self._on_arrived(index, journey))
+        arrived.callbacks.append(arrive)
+
+    def _passed_s(self, journey: Journey, num_bytes: float) -> float:
+        """Returns when bytes have passed the links that they share with copies to KV tiers."""
+        now_s = self._env.now
+        out = self._lanes_out[journey.prefill : journey.prefill + 1]
+        into = self._lanes_into[journey.decode : journey.decode + 1]
+        return max([channel.carry(now_s, num_bytes) for channel in (*out, *into)], default=now_s)
 
     def _after(self, time_s: float, then: Callable[[], None]) -> None:
         self._at(time_s, self._env.now, then)
+
+
+def _lanes(pool: Pool, transfer: KvTransfer, direction: Literal["out", "into"]) -> list[Channel]:
+    """Returns the links that transfers of a pool share with copies to its KV tiers, if any."""
+    if pool.tiers is None or not transfer.passes_pcie:
+        return []
+    return [stack.out if direction == "out" else stack.into for stack in pool.tiers.stacks]

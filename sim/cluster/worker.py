@@ -99,11 +99,16 @@ class Worker:
 
     def _look_again(self, sooner_s: float | None = None) -> None:
         """Wakes the engine, or lets its run end sooner."""
-        if not self._is_busy:
+        if not self._is_busy or self._only_waits:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
         elif sooner_s is not None:
             self._end_run_at(sooner_s, _RUN_END)
+
+    @property
+    def _only_waits(self) -> bool:
+        """Whether the engine runs nothing and will look again later, when some KV has come."""
+        return not self.engine.run_steps and self._run_end_s > self._env.now
 
     def _end_run_at(self, time_s: float, priority: EventPriority) -> None:
         self._run_number += 1
@@ -136,7 +141,7 @@ class Worker:
         if self._joining.pop(seq, None) is not None:
             return
         self._leaving.append(seq)
-        if self._is_busy:
+        if self._is_busy and not self._only_waits:
             self.cut()
         else:
             # Its blocks may be taken although nothing runs: those of a prompt that is to come.

@@ -528,6 +528,10 @@ class Engine:
                 scheduler.decoding.join(seq)
         return finished
 
+    def flush(self) -> None:
+        """Forgets all KV that no request holds."""
+        self.kv.flush()
+
     # --- what comes to nothing ----------------------------------------------------------------
 
     def abort(self, seq: Sequence) -> bool:

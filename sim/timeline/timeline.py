@@ -70,6 +70,8 @@ def timeline(result: RunResult, found: Attribution | None, *, limit: int = LIMIT
         sources += _bound_by(found, len(result.replicas))
     if result.tiers is not None:
         sources.append(_loads(result.tiers))
+    if result.hand_overs is not None and result.hand_overs.tiers is not None:
+        sources.append(_loads(result.hand_overs.tiers, len(result.replicas)))
     pools = _scaled_pools(result, len(logs))
     sources += [_states(track, log) for track, _, log in pools]
     kept, until_s, dropped = _earliest(sources, limit)
@@ -191,9 +193,9 @@ def _preemptions(replica: int, log: ReplicaLog) -> Source:
     return Source(time_s, 1, make)
 
 
-def _loads(tiers: TierResult) -> Source:
+def _loads(tiers: TierResult, first_track: int = 0) -> Source:
     """Returns loads of KV from lower tiers, each an async slice: several are queued at once."""
-    columns = (tiers.replica, tiers.request, tiers.start_s, tiers.end_s, tiers.tokens)
+    columns = (tiers.replica + first_track, tiers.request, tiers.start_s, tiers.end_s, tiers.tokens)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
 
     def make(i: int) -> list[Event]:

@@ -192,13 +192,20 @@ def _engine(metrics: Metrics) -> str:
 
 
 def _tiers(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
-    if (tiers := simulation.result.tiers) is not None:
-        hits = ", ".join(f"{t.name} {metrics[f'kv_{t.name}_hit_rate']:.1%}" for t in tiers.tiers)
-        yield (
-            "KV tiers",
-            f"{hits} of prompt tokens loaded, {metrics['kv_loads']:,} loads "
-            f"of {metrics['mean_kv_load_ms']:,.1f} ms",
-        )
+    hand_overs = simulation.result.hand_overs
+    theirs = None if hand_overs is None else hand_overs.tiers
+    for name, own, prefix in (
+        ("KV tiers", simulation.result.tiers, ""),
+        ("Prefill tiers", theirs, "prefill_"),
+    ):
+        if own is not None:
+            rates = [(t.name, metrics[f"{prefix}kv_{t.name}_hit_rate"]) for t in own.tiers]
+            hits = ", ".join(f"{tier} {rate:.1%}" for tier, rate in rates)
+            yield (
+                name,
+                f"{hits} of prompt tokens loaded, {metrics[f'{prefix}kv_loads']:,} loads "
+                f"of {metrics[f'{prefix}mean_kv_load_ms']:,.1f} ms",
+            )
 
 
 _LEAST_SHARE = 0.005

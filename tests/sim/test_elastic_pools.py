@@ -14,8 +14,6 @@ from affine_timer import AffineTimer
 from dynosim.hardware_models.startup.stage import Stage, StartupPlan
 from dynosim.hardware_models.startup.storage import get_storage
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
-from dynosim.sim.cluster.scaling.options import ScalingOptions
-from dynosim.sim.cluster.scaling.spec import scaling_spec
 from dynosim.sim.cluster.scaling.start_spec import StartSpec
 from dynosim.sim.cluster.scaling.states import ScalingLog, State
 from dynosim.sim.metrics import request_latencies_s
@@ -24,6 +22,7 @@ from dynosim.sim.results import RunResult
 from dynosim.sim.workload.client import ClientPolicy
 from dynosim.sim.workload.columns import Workload
 from pools import FIRST_TOKENS, pools, wire
+from scaled_pools import scaled
 from workloads import workload, workloads
 
 # A step takes 10 ms, whatever is in it; 1 ms for every token on the wire.
@@ -32,30 +31,6 @@ STEADY = AffineTimer(
 )
 AGAIN = ClientPolicy(client_retries=1, client_backoff_s=0.0)
 """Tries once more at once."""
-
-
-def start(seconds: float = 10.0) -> StartSpec:
-    stages = (Stage(name="start", seconds=seconds),)
-    return StartSpec(plan=StartupPlan(method="cold", stages=stages, storage=get_storage("volume")))
-
-
-def scaled(
-    spec: ClusterSpec,
-    decode: dict[str, Any] | None = None,
-    prefill: dict[str, Any] | None = None,
-    failures: str | None = None,
-    start_s: float = 10.0,
-) -> ClusterSpec:
-    """Returns the pools with autoscalers of their own, by their options, and failures of both."""
-    assert spec.prefill is not None
-    pool = spec.prefill.pool
-    both = {"failures": failures}
-    own = scaling_spec(ScalingOptions(**both, **(decode or {})), start(start_s), spec.replicas)
-    theirs = scaling_spec(
-        ScalingOptions(**both, **(prefill or {})), start(start_s), pool.replicas, pool="prefill"
-    )
-    split = replace(spec.prefill, pool=replace(pool, scaling=theirs))
-    return replace(spec, scaling=own, prefill=split)
 
 
 def of(load: Workload, client: ClientPolicy) -> Workload:

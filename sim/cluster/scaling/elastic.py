@@ -51,7 +51,7 @@ class Elastic(Together):
             hang_up=lambda index, now_s: self._give_up(index, Refusal.FAILED, now_s),
             on_first_token=self._on_first_token,
         )
-        self._is_live = pool.routing.is_live
+        self._is_live = pool.is_live
         self._first_s: dict[int, float] = {}
 
     def run(self, fitting: IntArray) -> None:

@@ -152,7 +152,7 @@ class ElasticPool:
 
     def _begin_cold(self, number: int) -> None:
         for engine in self._engines_of(number):
-            engine.kv.flush()
+            engine.flush()
 
     def _route_to_ready(self) -> None:
         ready = self.fleet.ready
