@@ -10,7 +10,7 @@ from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.kv_tiers import KvTiers
 from dynosim.hardware_models.kv_transfer import KvTransfer
-from dynosim.sim.cluster.frontend import IDLE, Frontend
+from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
 from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.rank_group import GroupTimer
 from dynosim.sim.cluster.requests import Requests, accepted
@@ -98,16 +98,31 @@ class PrefillSpec:
     local_below_tokens: int = 0
 
 
+@dataclass(frozen=True)
+class _Run:
+    """All that a run begins with; ``pool`` is the one that answers."""
+
+    spec: ClusterSpec
+    pool: Pool
+    throttles: list[ThrottledTimer]
+    requests: Requests
+    fitting: IntArray
+    recorder: Recorder
+    seed: int
+
+    @property
+    def frontend(self) -> LiveFrontend:
+        """The front-end of a closed loop."""
+        return self.pool.live_frontend(self.spec, self.recorder)
+
+
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
     if workload.client.gives_up or spec.is_scaled:
         spec = spec.elastic()
-    limits = _seeded(spec.limits, seed)
+    limits = _limits(spec, workload, seed)
     pools = [spec] if spec.prefill is None else [spec, spec.prefill.pool]
     check_options(spec.routing, [pool.routing.router for pool in pools])
-    if spec.prefill is not None or spec.tiers is not None or spec.looks_into_steps(workload):
-        # At any step boundary somebody may ask for blocks, bring KV, leave or look.
-        limits = replace(limits, leaps_chunks=False)
     requests = Requests(workload, limits)
     pool, throttles = _pool_of(spec, limits, requests, seed)
     fitting = accepted(
@@ -119,33 +134,7 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
         initial = spec.replicas if spec.scaling is None else spec.scaling.initial
         engines = len(pool.engines) * initial // spec.num_replicas
         recorder.send(fitting, spec.frontend, engines, spec.frontend_s)
-    prefill: HandOvers | None = None
-    scaling: ScalingLog | None = None
-    if spec.prefill is not None:
-        prefill, scaling = _run_pools(
-            spec, spec.prefill, pool, throttles, requests, fitting, recorder, seed
-        )
-    elif spec.scaling is not None:
-        from dynosim.sim.cluster.scaling.elastic import Elastic
-
-        frontend = pool.live_frontend(spec, recorder)
-        elastic = Elastic(pool, requests, recorder, frontend, spec.scaling, seed, throttles)
-        elastic.run(fitting)
-        scaling = elastic.log()
-    elif not workload.is_open or pool.is_live:
-        from dynosim.sim.cluster.together import Together
-
-        Together(pool, requests, recorder, pool.live_frontend(spec, recorder)).run(fitting)
-    elif not pool.routing.is_blind:
-        from dynosim.sim.cluster.abreast import Abreast
-
-        Abreast(pool, requests, recorder).run(fitting)
-    else:
-        # Nothing that an engine does can reach another: each runs through its own requests.
-        from dynosim.sim.cluster.apart import run_apart
-
-        router = Rotation(pool.routing.routers)
-        run_apart(pool.replicas, router, requests, fitting, recorder)
+    prefill, scaling = _go(_Run(spec, pool, throttles, requests, fitting, recorder, seed))
     pool.note_ranks(recorder.replica)
     pool.check()
     result = recorder.result(
@@ -153,6 +142,41 @@ def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResu
     )
     tiers = None if pool.tiers is None else pool.tiers.result()
     return replace(result, scaling=scaling, tiers=tiers)
+
+
+def _go(run: _Run) -> tuple[HandOvers | None, ScalingLog | None]:
+    """Runs all requests; returns what a prefill pool did, and what became of the replicas."""
+    spec, pool = run.spec, run.pool
+    if spec.prefill is not None:
+        return _run_pools(run, spec.prefill)
+    if spec.scaling is not None:
+        return None, _run_elastic(run, spec.scaling)
+    if not run.recorder.workload.is_open or pool.is_live:
+        from dynosim.sim.cluster.together import Together
+
+        Together(pool, run.requests, run.recorder, run.frontend).run(run.fitting)
+    elif not pool.routing.is_blind:
+        from dynosim.sim.cluster.abreast import Abreast
+
+        Abreast(pool, run.requests, run.recorder).run(run.fitting)
+    else:
+        # Nothing that an engine does can reach another: each runs through its own requests.
+        from dynosim.sim.cluster.apart import run_apart
+
+        router = Rotation(pool.routing.routers)
+        run_apart(pool.replicas, router, run.requests, run.fitting, run.recorder)
+    return None, None
+
+
+def _limits(spec: ClusterSpec, workload: Workload, seed: int) -> EngineLimits:
+    """Returns the limits of the engines that answer."""
+    limits = spec.limits
+    if limits.drafting is not None:
+        limits = replace(limits, drafting=replace(limits.drafting, seed=seed))
+    if spec.prefill is not None or spec.tiers is not None or spec.looks_into_steps(workload):
+        # At any step boundary somebody may ask for blocks, bring KV, leave or look.
+        limits = replace(limits, leaps_chunks=False)
+    return limits
 
 
 def _as_they_come(workload: Workload, fitting: IntArray) -> IntArray:
@@ -191,52 +215,55 @@ def _throttles(spec: ClusterSpec, scaling: ScalingSpec) -> list[ThrottledTimer]:
     return [ThrottledTimer(spec.timer) for _ in range(scaling.size)]
 
 
-def _run_pools(
-    spec: ClusterSpec,
-    split: PrefillSpec,
-    decode: Pool,
-    throttles: list[ThrottledTimer],
-    requests: Requests,
-    fitting: IntArray,
-    recorder: Recorder,
-    seed: int,
-) -> tuple[HandOvers, ScalingLog | None]:
-    """Runs both pools; returns what the prefill pool and the links did, and the decode replicas."""
+def _run_elastic(run: _Run, scaling: ScalingSpec) -> ScalingLog:
+    """Runs replicas that come, go or fail, or clients that give up."""
+    from dynosim.sim.cluster.scaling.elastic import Elastic
+
+    elastic = Elastic(
+        run.pool, run.requests, run.recorder, run.frontend, scaling, run.seed, run.throttles
+    )
+    elastic.run(run.fitting)
+    return elastic.log()
+
+
+def _run_pools(run: _Run, split: PrefillSpec) -> tuple[HandOvers, ScalingLog | None]:
+    """Runs both pools."""
     from dynosim.sim.cluster.disaggregated import Disaggregated, PrefillPool
 
-    own = split.pool
-    _check_prompts(recorder.workload, fitting, own)
-    # Where chunks are sent one by one, or prompts are given up, they have to be computed so.
+    spec, own, recorder = run.spec, split.pool, run.recorder
+    _check_prompts(recorder.workload, run.fitting, own)
+    # Where chunks are sent one by one, or prompts may leave, they have to be computed so.
     looks = spec.looks_into_steps(recorder.workload) or own.tiers is not None
     leaps = split.transfer.overlap == "none" and not looks
     limits = replace(own.limits, leaps_chunks=leaps)
     prompts = Requests(recorder.workload, limits)
-    pool, prefill_throttles = _pool_of(own, limits, prompts, seed, beside=decode)
+    pool, throttles = _pool_of(own, limits, prompts, run.seed, beside=run.pool)
     prefill = PrefillPool(
         pool=pool,
         requests=prompts,
         transfer=split.transfer,
         local_below_tokens=split.local_below_tokens,
     )
-    frontend = decode.live_frontend(spec, recorder)
-    run: Disaggregated
+    both: Disaggregated
     logs: tuple[ScalingLog, ScalingLog] | tuple[None, None] = None, None
     if spec.scaling is None or own.scaling is None:
-        run = Disaggregated(decode, requests, recorder, frontend, prefill)
-        run.run(fitting)
+        both = Disaggregated(run.pool, run.requests, recorder, run.frontend, prefill)
+        both.run(run.fitting)
     else:
         from dynosim.sim.cluster.scaling.elastic_pools import ElasticPools, PoolScaling
 
         scalings = (
-            PoolScaling(spec=spec.scaling, throttles=throttles),
-            PoolScaling(spec=own.scaling, throttles=prefill_throttles),
+            PoolScaling(spec=spec.scaling, throttles=run.throttles),
+            PoolScaling(spec=own.scaling, throttles=throttles),
         )
-        run = elastic = ElasticPools(decode, requests, recorder, frontend, prefill, *scalings, seed)
-        elastic.run(fitting)
+        both = elastic = ElasticPools(
+            run.pool, run.requests, recorder, run.frontend, prefill, *scalings, run.seed
+        )
+        elastic.run(run.fitting)
         logs = elastic.logs()
     pool.note_ranks(recorder.prefill_replica)
     pool.check()
-    done = recorder.hand_overs(pool.logs, own.num_blocks, [*run.out, *run.into], IDLE)
+    done = recorder.hand_overs(pool.logs, own.num_blocks, [*both.out, *both.into], IDLE)
     tiers = None if pool.tiers is None else pool.tiers.result()
     return replace(done, scaling=logs[1], tiers=tiers), logs[0]
 
@@ -252,8 +279,3 @@ def _check_prompts(workload: Workload, fitting: IntArray, pool: ClusterSpec) -> 
             where="prefill_gpu_memory_utilization",
             hint="give prefill engines more KV memory",
         )
-
-
-def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:
-    drafting = limits.drafting
-    return replace(limits, drafting=replace(drafting, seed=seed)) if drafting else limits
