@@ -132,7 +132,9 @@ def _load_s(result: RunResult, tiers: TierResult) -> FloatArray:
     at = tiers.request
     counts = (tiers.start_s >= result.routed_s[at]) & (tiers.start_s <= result.scheduled_s[at])
     load_s = np.zeros(len(result.workload))
-    np.add.at(load_s, at[counts], (tiers.end_s - tiers.start_s)[counts])
+    # One that was given up for want of blocks did not go on until its end.
+    end_s = np.minimum(tiers.end_s, result.scheduled_s[at])
+    np.add.at(load_s, at[counts], (end_s - tiers.start_s)[counts])
     return load_s
 
 
