@@ -82,13 +82,15 @@ def _wider(
     deployment, decode, prefill = simulation.deployment, simulation.decode, simulation.prefill
     for name, change, planned in wider_engines(decode, factor):
         yield name, change, cluster_spec(deployment, planned, prefill)
-    yield from _more_replicas(base, factor)
+    # Of pools that scale, others decide how many replicas there are.
+    is_fixed = not deployment.is_scaled
+    yield from _more_replicas(base, factor) if is_fixed else ()
     yield from _wider_tiers(base, factor)
     if prefill is None or base.prefill is None:
         return
     for name, change, planned in wider_engines(prefill, factor):
         yield f"prefill: {name}", change, cluster_spec(deployment, decode, planned)
-    for name, change, pool in _more_replicas(base.prefill.pool, factor):
+    for name, change, pool in _more_replicas(base.prefill.pool, factor) if is_fixed else ():
         yield f"prefill: {name}", change, replace(base, prefill=replace(base.prefill, pool=pool))
     for name, change, pool in _wider_tiers(base.prefill.pool, factor):
         yield f"prefill: {name}", change, replace(base, prefill=replace(base.prefill, pool=pool))

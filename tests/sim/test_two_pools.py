@@ -10,6 +10,7 @@ import pytest
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.estimate.estimate import estimate
 from dynosim.sim.bottleneck.report import bottleneck
+from dynosim.sim.bottleneck.what_if import what_if
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.result_files import bench_document, request_columns
@@ -301,12 +302,21 @@ def test_what_bound_a_pool_counts_when_its_replicas_were_away():
         assert found.shares["replica off"] > 0.1
 
 
+def test_what_if_asks_with_the_autoscalers():
+    simulation = simulate(Deployment(**(PLAIN | SCALED)), load(4, n=60))
+    found = {one.resource: one for one in what_if(simulation)}
+    assert "KV transfer links" in found
+    assert not any("replicas" in name for name in found)
+    faster = found["prefill: compute"]
+    assert faster.changes["mean_ttft_ms"] < 0.0
+
+
 def test_a_start_is_of_each_pools_own_engine():
     patient = WorkloadSpec(num_prompts=20, request_rate=1.0, client_retries=3)
     deployment = Deployment(
         **PLAIN,
         prefill_replicas=1,
-        prefill_startup="stream",
+        prefill_startup="snapshot",
         failures="crash@1:0, crash@1:prefill0",
     )
     found = simulate(deployment, build_workload(patient)).metrics()
