@@ -10,7 +10,7 @@ from struct import Struct
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 from dynosim.sim.engine.step_times import StepTimes
 
 # Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
