@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dynosim.verification.choice import Pick
 from dynosim.verification.comparison import Row
 from dynosim.verification.conclusion import Conclusion
 from dynosim.verification.measured import DRIFT, Measured
+from dynosim.verification.prepared import Prepared
 from dynosim.verification.ranking import Ranking
 from dynosim.verification.render import name_of
 from dynosim.verification.rescore import METHODS, Rescored
@@ -57,6 +59,19 @@ def document(conclusion: Conclusion, about: Mapping[str, Any]) -> dict[str, Any]
             }
             for c in conclusion.calibrated.classes
         ],
+    }
+
+
+def pick_row(prepared: Prepared, pick: Pick) -> dict[str, Any]:
+    """Returns a pick before it is measured: why, and what is predicted."""
+    metrics = pick.trial.metrics
+    names = (*prepared.objectives, "median_ttft_ms", "median_tpot_ms", "request_throughput")
+    return {
+        "trial": pick.number,
+        "deployment": name_of(prepared.result, pick.trial),
+        "reason": pick.reason,
+        "is_control": pick.is_control,
+        "predicted": {m: short(metrics[m]) for m in dict.fromkeys(names) if m in metrics},
     }
 
 

@@ -13,7 +13,7 @@ from dynosim.hardware_models.registry import find_module
 from dynosim.planning.exports.base import Candidate
 from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.verification.choice import Pick
-from dynosim.verification.document import short
+from dynosim.verification.document import pick_row
 from dynosim.verification.load_file import spec_of, trace_text
 from dynosim.verification.prepared import Prepared
 
@@ -37,7 +37,7 @@ def launch_files(prepared: Prepared, run: str) -> Files:
     for pick in prepared.picks:
         own, row = _pick_files(prepared, pick)
         files |= {f"{folder_of(pick)}/{name}": text for name, text in own.items()}
-        rows.append({**_about(pick, prepared.objectives), **row})
+        rows.append({**pick_row(prepared, pick), **row})
     if any(f"../{LOAD}" in text for text in files.values()):
         files[LOAD] = trace_text(prepared.load)
     files["README.md"] = _readme(prepared.picks, run)
@@ -77,16 +77,6 @@ def _load_files(candidate: Candidate, replay: WorkloadSpec, tool: str) -> Mappin
 def _written(candidate: Candidate, target: str) -> Mapping[str, str]:
     texts: Mapping[str, str] = find_module(_EXPORTS, "target", target).write(candidate)
     return texts
-
-
-def _about(pick: Pick, objectives: Sequence[str]) -> dict[str, Any]:
-    metrics = pick.trial.metrics
-    shown = dict.fromkeys((*objectives, "median_ttft_ms", "median_tpot_ms", "request_throughput"))
-    return {
-        "trial": pick.number,
-        "reason": pick.reason,
-        "predicted": {m: short(metrics[m]) for m in shown if m in metrics},
-    }
 
 
 def _plan(rows: Sequence[Mapping[str, Any]], run: str) -> str:

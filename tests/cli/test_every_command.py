@@ -22,6 +22,7 @@ CALLS = {
     "search": "search --space space.yaml --workers 1",
     "inspect": "inspect RUN --trial 1",
     "report": "report RUN",
+    "verify": "verify RUN --dry-run",
     "plan": "plan space.yaml --demand 2 --slo ttft:5",
     "explain": "explain a.yaml b.yaml --objective tok-s-per-gpu",
     "compare": "compare RUN:0 RUN:1",

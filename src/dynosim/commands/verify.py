@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.planning.exports.base import Candidate
 from dynosim.search.identity import workload_sha256
 from dynosim.search.saved_run import SavedRun, load_run
 from dynosim.terminal import print_json, print_note
 from dynosim.verification.conclusion import Feedback, conclude
-from dynosim.verification.document import document
+from dynosim.verification.document import document, pick_row, short
 from dynosim.verification.find_target import find_target, refusal
 from dynosim.verification.folder import VerificationFolder
 from dynosim.verification.launch_files import launch_files
@@ -235,10 +235,7 @@ class How:
             negative=(), show_default=False, help="Say what would be measured, and for how long."
         ),
     ] = False
-    json: Annotated[
-        bool,
-        Parameter(negative=(), show_default=False, help="Print JSON instead of the tables."),
-    ] = False
+    json: Json = False
 
 
 def verify_command(
@@ -260,9 +257,9 @@ def verify_command(
     saved = load_run(run, has_estimates=False)
     prepared = prepare(saved, _selection(what, where, tuple(files)), where.runs)
     if how.dry_run:
-        print("\n".join(_plan_lines(prepared, what.repeats)))
+        _print_plan(prepared, what, is_json=how.json)
     elif where.write is not None:
-        _write_files(prepared, run, where.write, quiet=quiet)
+        _write_files(prepared, run, where.write, is_json=how.json, quiet=quiet)
     else:
         about = _about(saved, prepared, what, where)
         _verify(run, prepared, files, about, what, where, how, quiet=quiet)
@@ -341,6 +338,16 @@ def _about(saved: SavedRun, prepared: Prepared, what: What, where: Where) -> dic
     }
 
 
+def _print_plan(prepared: Prepared, what: What, *, is_json: bool) -> None:
+    if not is_json:
+        print("\n".join(_plan_lines(prepared, what.repeats)))
+        return
+    rows = [pick_row(prepared, pick) for pick in prepared.picks]
+    load_s = expected_s(prepared.picks, what.repeats)
+    plan = {"requests": len(prepared.load), "rounds": what.repeats, "load_s": short(load_s)}
+    print_json({"picks": rows, **plan})
+
+
 def _plan_lines(prepared: Prepared, repeats: int) -> list[str]:
     load_s = expected_s(prepared.picks, repeats)
     return [
@@ -350,7 +357,9 @@ def _plan_lines(prepared: Prepared, repeats: int) -> list[str]:
     ]
 
 
-def _write_files(prepared: Prepared, run: Path, folder: Path, *, quiet: bool) -> None:
+def _write_files(
+    prepared: Prepared, run: Path, folder: Path, *, is_json: bool, quiet: bool
+) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file", where="--write", hint="allowed: a folder's name")
     files = launch_files(prepared, str(run))
@@ -360,7 +369,11 @@ def _write_files(prepared: Prepared, run: Path, folder: Path, *, quiet: bool) ->
         path.write_text(text, encoding="utf-8")
         if name.endswith(".sh"):
             path.chmod(EXECUTABLE)
-    print("\n".join(pick_lines(prepared.result, prepared.picks)))
+    if is_json:
+        rows = [pick_row(prepared, pick) for pick in prepared.picks]
+        print_json({"picks": rows, "files": sorted(files), "written_to": str(folder)})
+    else:
+        print("\n".join(pick_lines(prepared.result, prepared.picks)))
     print_note(f"written to {folder}: start with its README.md", quiet=quiet)
 
 
