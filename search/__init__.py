@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from dynosim.hardware_models.late_names import late_names
 
 if TYPE_CHECKING:
     from dynosim.search.rehearsal import DryRun, dry_run
@@ -39,9 +40,4 @@ _HOMES = {
     "search": "study",
 }
 
-
-def __getattr__(name: str) -> object:
-    # Imported on first use: a worker process passes through this package and needs none of it.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = late_names(__name__, _HOMES)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -76,13 +75,8 @@ class DaskCluster:
             ) from None
         return client
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *ended: object) -> None:
+        self._stack.close()
 
     def executor(self, evaluator: Evaluator, task: Task) -> DaskExecutor:
         """Returns an executor for one task."""

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from dynosim.hardware_models.errors import UserError
@@ -65,12 +64,7 @@ class RunFolder:
             self._clear()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         if self._lock is not None:
             # Unlinked while still locked: whoever opens it later gets a file of its own.
             with contextlib.suppress(OSError):

@@ -1,6 +1,8 @@
-"""The names that `import dynosim` offers."""
+"""The names that `import dynosim` and the packages of its rooms offer."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 import pytest
 
@@ -16,7 +18,9 @@ def test_a_simulation_in_four_lines() -> None:
     assert metrics["completed"] == 5
 
 
-def test_all_names_exist_and_others_do_not() -> None:
-    assert all(getattr(dynosim, name) for name in dynosim.__all__)
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = dynosim.nothing  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", ["dynosim", "dynosim.search", "dynosim.planning"])
+def test_all_names_exist_and_others_do_not(name: str) -> None:
+    package = import_module(name)
+    assert all(getattr(package, public) for public in package.__all__)
+    with pytest.raises(AttributeError, match=f"'{name}' has no attribute 'nothing'"):
+        _ = package.nothing

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dynosim.accuracy.calibrate import Calibrated, about_fit, write_document
@@ -58,17 +57,12 @@ class VerificationFolder:
         try:
             self._claim()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._folder.__exit__(kind, error, trace)
+    def __exit__(self, *ended: object) -> None:
+        self._folder.__exit__(*ended)
 
     def _claim(self) -> None:
         if self._identity is None:
