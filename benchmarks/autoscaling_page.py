@@ -5,7 +5,7 @@ python benchmarks/autoscaling_page.py > docs/autoscaling.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,11 @@ def main() -> None:
     pools = read_question("examples/disaggregation/scaled_pools.yaml", {})
     split = [(name, run(pools, **change)) for name, change in POOLS]
     print(HEAD)
-    print("\n".join(_interval_table(intervals)))
-    print("\n".join(_start_table(starts)))
-    print("\n".join(_remedy_table(remedies)))
-    print("\n".join(_at_once_table(spike)))
-    print("\n".join(_pools_table(split)))
+    print(_intervals(intervals))
+    print(_starts(starts))
+    print(_remedies(remedies))
+    print(_at_once(spike))
+    print(_pools(split))
     print("![Replicas and time to first token](images/autoscaling.png)")
     print(TAIL)
     draw(intervals, starts, remedies)
@@ -135,107 +135,112 @@ def _p90_s(metrics: Metrics) -> str:
     return f"{metrics['p90_ttft_ms'] / 1e3:,.1f}"
 
 
-def _interval_table(rows: list[tuple[float, Metrics]]) -> Iterator[str]:
-    yield "## How often to look\n"
-    yield (
+def _section(title: str, text: str, header: str, rows: Iterable[str], words: int = 1) -> str:
+    """Returns a section with a table; its first ``words`` columns are words, the others figures."""
+    figures = header.count("|") - 1 - words
+    rule = f"|{'---|' * words}{'---:|' * figures}"
+    return "\n".join([f"## {title}\n", f"{text}\n", header, rule, *rows, ""])
+
+
+def _intervals(rows: list[tuple[float, Metrics]]) -> str:
+    return _section(
+        "How often to look",
         "Published (NVIDIA DynoSim, planner study): p90 TTFT is flat up to an interval of 10 s and "
         "then grows as\nfast as the interval. Ours: `examples/autoscaling/planner_interval.yaml` "
         "(Qwen3-32B, TP 2, H200; a load that\nrises tenfold; 30 s of start). The published load "
-        "is not known, so seconds differ; the shape is what compares.\n"
+        "is not known, so seconds differ; the shape is what compares.",
+        "| interval (s) | p90 TTFT published (s) | p90 TTFT ours (s) | GPU-hours | starts |",
+        (
+            f"| {value} | {PUBLISHED_INTERVALS.get(int(value), '')} | {_p90_s(metrics)} | "
+            f"{metrics['gpu_hours']:.1f} | {metrics['starts']} |"
+            for value, metrics in rows
+        ),
+        words=0,
     )
-    yield "| interval (s) | p90 TTFT published (s) | p90 TTFT ours (s) | GPU-hours | starts |"
-    yield "|---:|---:|---:|---:|---:|"
-    for value, metrics in rows:
-        published = PUBLISHED_INTERVALS.get(int(value), "")
-        hours = f"{metrics['gpu_hours']:.1f}"
-        yield f"| {value} | {published} | {_p90_s(metrics)} | {hours} | {metrics['starts']} |"
-    yield ""
 
 
-def _start_table(rows: list[tuple[float, Metrics]]) -> Iterator[str]:
-    yield "## How long a start may take\n"
-    yield (
+def _starts(rows: list[tuple[float, Metrics]]) -> str:
+    return _section(
+        "How long a start may take",
         "Published: the SLO is held up to 180–200 s of start, and at 300 s p90 TTFT is 242 s\n"
         "(Qwen3-32B, TP 2, H200). Ours: `examples/autoscaling/startup_cliff.yaml`. Where the\n"
         "cliff is follows from how fast the load rises and how much room the target leaves; the\n"
         "ramp was chosen so that it falls where the published one does. That there is one, and\n"
-        "how deep, is the model's.\n"
+        "how deep, is the model's.",
+        "| start (s) | p90 TTFT published (s) | p90 TTFT ours (s) | GPU-hours |",
+        (
+            f"| {value} | {PUBLISHED_STARTS.get(int(value), '')} | {_p90_s(metrics)} | "
+            f"{metrics['gpu_hours']:.1f} |"
+            for value, metrics in rows
+        ),
+        words=0,
     )
-    yield "| start (s) | p90 TTFT published (s) | p90 TTFT ours (s) | GPU-hours |"
-    yield "|---:|---:|---:|---:|"
-    for value, metrics in rows:
-        published = PUBLISHED_STARTS.get(int(value), "")
-        yield f"| {value} | {published} | {_p90_s(metrics)} | {metrics['gpu_hours']:.1f} |"
-    yield ""
 
 
-def _remedy_table(rows: list[tuple[str, Simulation]]) -> Iterator[str]:
-    yield "## A spike: cold, snapshot, asleep, in reserve\n"
-    yield (
+def _remedies(rows: list[tuple[str, Simulation]]) -> str:
+    return _section(
+        "A spike: cold, snapshot, asleep, in reserve",
         "`examples/autoscaling/spike.yaml`: gpt-oss-120b on B200, one replica, sixteen times the\n"
         "load within an instant, up to six replicas, all reading from one NFS. Five restores at\n"
-        "once share it, which is why a snapshot helps less than its 15 s alone promise.\n"
-    )
-    yield (
+        "once share it, which is why a snapshot helps less than its 15 s alone promise.",
         "| new replicas | start, mean (s) | p90 TTFT (s) | TTFT within 2 s | GPU-hours | "
-        "of these in reserve |"
+        "of these in reserve |",
+        (_remedy(name, simulation.metrics(SLO)) for name, simulation in rows),
     )
-    yield "|---|---:|---:|---:|---:|---:|"
-    for name, simulation in rows:
-        metrics = simulation.metrics(SLO)
-        yield (
-            f"| {name} | {metrics['mean_start_s']:.1f} | {_p90_s(metrics)} | "
-            f"{metrics['slo_attainment']:.0%} | {metrics['gpu_hours']:.2f} | "
-            f"{metrics['gpu_hours_reserve']:.2f} |"
-        )
-    yield ""
 
 
-def _at_once_table(question: Question) -> Iterator[str]:
-    yield "## One start, and many at once\n"
-    yield (
+def _remedy(name: str, metrics: Metrics) -> str:
+    return (
+        f"| {name} | {metrics['mean_start_s']:.1f} | {_p90_s(metrics)} | "
+        f"{metrics['slo_attainment']:.0%} | {metrics['gpu_hours']:.2f} | "
+        f"{metrics['gpu_hours_reserve']:.2f} |"
+    )
+
+
+def _at_once(question: Question) -> str:
+    counts = (1, 2, 4, 8)
+    return _section(
+        "One start, and many at once",
         "The same replica and NFS: seconds until the last of so many serves "
         "(`dynosim startup … --at-once 8`). Published for one:\n15 s (parallel reads) against "
-        "more than two minutes cold.\n"
+        "more than two minutes cold.",
+        f"| method | {' | '.join(map(str, counts))} |",
+        (
+            f"| {method} | {' | '.join(_last_start_s(question, method, counts))} |"
+            for method in ("cold", "stream", "snapshot")
+        ),
     )
-    counts = (1, 2, 4, 8)
-    yield f"| method | {' | '.join(map(str, counts))} |"
-    yield "|---|" + "---:|" * len(counts)
-    for method in ("cold", "stream", "snapshot"):
-        deployment = replace(question.deployment, startup=method)
-        engine = resolve_engine(deployment)
-        plan = plan_startup(engine, plan_memory(engine), deployment)
-        spec = start_spec(deployment, engine, plan)
-        ends = [f"{max(start_at_once(spec, count)):.1f}" for count in counts]
-        yield f"| {method} | {' | '.join(ends)} |"
-    yield ""
 
 
-def _pools_table(rows: list[tuple[str, Simulation]]) -> Iterator[str]:
-    yield "## Two pools, each by itself\n"
-    yield (
+def _last_start_s(question: Question, method: str, counts: Sequence[int]) -> Iterator[str]:
+    deployment = replace(question.deployment, startup=method)
+    engine = resolve_engine(deployment)
+    plan = plan_startup(engine, plan_memory(engine), deployment)
+    spec = start_spec(deployment, engine, plan)
+    return (f"{max(start_at_once(spec, count)):.1f}" for count in counts)
+
+
+def _pools(rows: list[tuple[str, Simulation]]) -> str:
+    return _section(
+        "Two pools, each by itself",
         "`examples/disaggregation/scaled_pools.yaml`: Llama-3.1-8B on H100, 5 to 45 requests a\n"
         "second and back within a quarter of an hour, prompts of 3,000 and answers of 200 tokens,\n"
-        "starts of 30 s; the share of requests with TTFT within 1 s and TPOT within 20 ms.\n"
-    )
-    yield (
+        "starts of 30 s; the share of requests with TTFT within 1 s and TPOT within 20 ms.",
         "| prefill and decode engines | prefill, mean | decode, mean | p90 TTFT (s) | "
-        "p90 TPOT (ms) | both kept | GPU-hours |"
+        "p90 TPOT (ms) | both kept | GPU-hours |",
+        (_pair(name, simulation) for name, simulation in rows),
     )
-    yield "|---|---:|---:|---:|---:|---:|---:|"
-    for name, simulation in rows:
-        metrics = simulation.metrics(POOLS_SLO)
-        d, hours = simulation.deployment, metrics["duration"] / 3600.0
-        means = {
-            prefix: metrics.get(f"{prefix}replicas_mean", getattr(d, f"{prefix}replicas"))
-            for prefix in ("prefill_", "")
-        }
-        paid = metrics.get("gpu_hours", d.num_gpus * hours)
-        yield (
-            f"| {name} | {means['prefill_']:.2f} | {means['']:.2f} | {_p90_s(metrics)} | "
-            f"{metrics['p90_tpot_ms']:.1f} | {metrics['slo_attainment']:.0%} | {paid:.2f} |"
-        )
-    yield ""
+
+
+def _pair(name: str, simulation: Simulation) -> str:
+    metrics, d = simulation.metrics(POOLS_SLO), simulation.deployment
+    prefill = metrics.get("prefill_replicas_mean", d.prefill_replicas)
+    decode = metrics.get("replicas_mean", d.replicas)
+    paid = metrics.get("gpu_hours", d.num_gpus * metrics["duration"] / 3600.0)
+    return (
+        f"| {name} | {prefill:.2f} | {decode:.2f} | {_p90_s(metrics)} | "
+        f"{metrics['p90_tpot_ms']:.1f} | {metrics['slo_attainment']:.0%} | {paid:.2f} |"
+    )
 
 
 def draw(
