@@ -1,10 +1,8 @@
-"""A search's run that the tests verify, and the command line inside of the test's process."""
+"""A search's run that the tests verify."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,29 +23,6 @@ SPACE = {
     },
 }
 """Six candidates: the frontier has all but the smallest batches of one GPU."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What one run of ``dynosim`` left: its exit code and the two streams."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def dynosim(capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """Runs the command line with the given words."""
-    from dynosim.cli import run
-
-    def call(*words: str | Path | int) -> Answer:
-        capfd.readouterr()
-        code = run([str(word) for word in words])
-        out, err = capfd.readouterr()
-        return Answer(code, out, err)
-
-    return call
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate
 from dynosim.search.result import SearchResult
 from dynosim.search.space import parse_space
@@ -16,11 +17,23 @@ from dynosim.search.trial import Trial
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import simulate
 from dynosim.sim.workload.build import build_workload
+from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.verification.choice import Pick
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.measured import Measured
 from dynosim.verification.observed import ObservedRequest, ObservedRun
 
+TINY_LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+}
+"""The ``config.json`` of a model that a CPU computes at once."""
 GPU, USER = "output_tok_s_per_gpu", "output_tok_s_per_user"
 
 
@@ -39,6 +52,17 @@ def run_of(trials: Sequence[Trial], **settings: object) -> SearchResult:
     """A finished run of these trials."""
     space = parse_space({"model": "Qwen/Qwen3-8B", "gpu": "h100", **settings})
     return SearchResult(space=space, trials=tuple(trials), mode="exhaustive")
+
+
+def candidate_of(deployment: Deployment) -> Candidate:
+    """A candidate of a plan without limits: what targets are asked to run."""
+    return Candidate(
+        deployment=deployment,
+        engine=resolve_engine(deployment),
+        workload=WorkloadSpec(),
+        goodput_ms={},
+        seed=0,
+    )
 
 
 def measured(

@@ -10,11 +10,9 @@ import pytest
 
 from affine_timer import AffineTimer
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import engine_limits
-from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.verification.find_target import find_target
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun
@@ -26,19 +24,9 @@ from dynosim.verification.target import TargetOptions
 from dynosim.verification.targets.builtin_torch import check_candidate, engine_options
 from dynosim.verification.torch_engine.build import GRAPH_SIZES, graph_sizes
 from dynosim.verification.torch_engine.throttling import throttle_notes
+from stand_ins import TINY_LLAMA, candidate_of
 
-TINY: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 512,
-    "max_position_embeddings": 256,
-    "hidden_act": "silu",
-    "torch_dtype": "bfloat16",
-}
+TINY = TINY_LLAMA | {"hidden_act": "silu", "torch_dtype": "bfloat16"}
 DEPLOYMENT: dict[str, Any] = {
     "gpu": "h100",
     "max_num_seqs": 4,
@@ -63,14 +51,7 @@ def model(tmp_path: Path) -> str:
 
 
 def candidate(model: str, **changes: Any) -> Candidate:
-    deployment = Deployment(model=model, **DEPLOYMENT | changes)
-    return Candidate(
-        deployment=deployment,
-        engine=resolve_engine(deployment),
-        workload=WorkloadSpec(),
-        goodput_ms={},
-        seed=0,
-    )
+    return candidate_of(Deployment(model=model, **DEPLOYMENT | changes))
 
 
 def test_an_engine_is_built_from_what_was_predicted(model: str) -> None:

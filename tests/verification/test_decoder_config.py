@@ -15,17 +15,7 @@ from dynosim.verification.torch_engine.decoder_config import (
     parse_decoder_config,
     read_decoder_config,
 )
-
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 512,
-    "max_position_embeddings": 256,
-}
+from stand_ins import TINY_LLAMA
 
 
 @pytest.mark.parametrize(
@@ -46,7 +36,7 @@ def test_models_of_the_catalogue_have_the_shapes_that_are_simulated(name: str) -
 
 
 def test_a_file_or_its_folder_is_read(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
     found = read_decoder_config(str(tmp_path))
     assert found == read_decoder_config(str(tmp_path / "config.json"))
     assert (found.head_dim, found.kv_elements_per_token) == (16, 2 * 2 * 2 * 16)
@@ -54,9 +44,9 @@ def test_a_file_or_its_folder_is_read(tmp_path: Path) -> None:
 
 
 def test_biases_are_where_the_family_has_them() -> None:
-    qwen2 = parse_decoder_config(LLAMA | {"model_type": "qwen2"}, "x")
+    qwen2 = parse_decoder_config(TINY_LLAMA | {"model_type": "qwen2"}, "x")
     assert (qwen2.qkv_bias, qwen2.output_bias) == (True, False)
-    llama = parse_decoder_config(LLAMA | {"attention_bias": True}, "x")
+    llama = parse_decoder_config(TINY_LLAMA | {"attention_bias": True}, "x")
     assert (llama.qkv_bias, llama.output_bias) == (True, True)
 
 
@@ -83,7 +73,7 @@ def test_biases_are_where_the_family_has_them() -> None:
     ids=["before transformers 5", "since"],
 )
 def test_both_spellings_of_rotary_embeddings_are_read(written: dict[str, Any]) -> None:
-    found = parse_decoder_config(LLAMA | written, "x").rotary
+    found = parse_decoder_config(TINY_LLAMA | written, "x").rotary
     assert found == Rotary(theta=5e5, kind="llama3", factor=8.0, original_positions=4096)
 
 
@@ -100,4 +90,4 @@ def test_both_spellings_of_rotary_embeddings_are_read(written: dict[str, Any]) -
 )
 def test_what_it_cannot_compute_is_refused_by_name(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        parse_decoder_config(LLAMA | changed, "x")
+        parse_decoder_config(TINY_LLAMA | changed, "x")

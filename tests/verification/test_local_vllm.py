@@ -13,16 +13,15 @@ from pathlib import Path
 import pytest
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.verification.load.limits import Limits
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.subprocess_group import running
 from dynosim.verification.target import TargetOptions
 from dynosim.verification.targets import local_vllm, url
 from dynosim.verification.vllm_log import facts_of
+from stand_ins import candidate_of
 
 FAKE = (sys.executable, str(Path(__file__).parent / "fake_vllm.py"))
 PLAN = LoadPlan(
@@ -37,13 +36,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions are PO
 
 def candidate(**fields: object) -> Candidate:
     deployment = Deployment(model="Qwen/Qwen3-8B", gpu="h100", **fields)  # type: ignore[arg-type]
-    return Candidate(
-        deployment=deployment,
-        engine=resolve_engine(deployment),
-        workload=WorkloadSpec(),
-        goodput_ms={},
-        seed=0,
-    )
+    return candidate_of(deployment)
 
 
 @pytest.fixture

@@ -13,28 +13,19 @@ from typing import Any
 import pytest
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.verification.load.limits import Limits
 from dynosim.verification.target import Running, TargetOptions
 from dynosim.verification.targets import url as target
 from loads import plan
 from servers import Connection, Engine, read_request, response, served
-
-SERVED = Deployment(model="Qwen/Qwen3-8B", gpu="h100_sxm")
+from stand_ins import candidate_of
 
 
 @pytest.fixture(scope="module")
 def candidate() -> Candidate:
-    return Candidate(
-        deployment=SERVED,
-        engine=resolve_engine(SERVED),
-        workload=WorkloadSpec(),
-        goodput_ms={},
-        seed=0,
-    )
+    return candidate_of(Deployment(model="Qwen/Qwen3-8B", gpu="h100_sxm"))
 
 
 @pytest.fixture(autouse=True)

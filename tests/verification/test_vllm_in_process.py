@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.stepped.step_record import read_step_log
 from dynosim.verification.target import TargetOptions
 from dynosim.verification.targets.vllm_in_process import SteppedVllm, VllmInProcess
+from stand_ins import candidate_of
 
 FAKE = Path(__file__).resolve().parent / "vllm_stand_in"
 
@@ -30,10 +29,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def candidate(**more: Any) -> Candidate:
     fields: dict[str, Any] = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "block_size": 16}
     fields |= {"num_gpu_blocks_override": 100, "async_scheduling": False, **more}
-    deployment = Deployment(model="meta-llama/Llama-3.1-8B", gpu="h100", **fields)
-    engine = resolve_engine(deployment)
-    spec = WorkloadSpec()
-    return Candidate(deployment=deployment, engine=engine, workload=spec, goodput_ms={}, seed=0)
+    return candidate_of(Deployment(model="meta-llama/Llama-3.1-8B", gpu="h100", **fields))
 
 
 def options(folder: Path, **more: Any) -> TargetOptions:
