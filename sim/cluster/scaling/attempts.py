@@ -18,7 +18,7 @@ class Attempts:
 
     ``on_time_out`` is called with a request whose attempt has run for too long, unless
     :meth:`ended` was before; ``send`` makes the next attempt. After the last request, at ``end_s``,
-    nothing else happens.
+    nothing else happens. ``turn_away`` notes a request that has no other attempt.
     """
 
     def __init__(
@@ -28,12 +28,14 @@ class Attempts:
         seed: int,
         send: Callable[[int, float], None],
         on_time_out: Callable[[int, Refusal, float], None],
+        turn_away: Callable[[int, Refusal], None],
     ) -> None:
         self._agenda = agenda
         self._policy = workload.client
         self._seed = seed
         self._send = send
         self._on_time_out = on_time_out
+        self._turn_away = turn_away
         self._made = array("q", [0]) * len(workload)
         self._open: dict[int, int] = {}
         self._left = 0
@@ -78,8 +80,13 @@ class Attempts:
         """Notes that the attempt has a first token, or has failed."""
         self._open.pop(request, None)
 
-    def retry(self, request: int, now_s: float) -> bool:
-        """Lets the client try again after a while; returns whether it does."""
+    def failed(self, request: int, reason: Refusal, now_s: float) -> None:
+        """Lets the client try again after a while, or turns the request away for good."""
+        if not self._retry(request, now_s):
+            self._turn_away(request, reason)
+            self.settle(now_s)
+
+    def _retry(self, request: int, now_s: float) -> bool:
         self.ended(request)
         made = self._made[request]
         if made > self._policy.client_retries:

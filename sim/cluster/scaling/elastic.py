@@ -39,7 +39,12 @@ class Elastic(Together):
         env = self._env
         self._agenda = Agenda(env)
         self._attempts = Attempts(
-            self._agenda, recorder.workload, seed, self._send_again, self._give_up
+            self._agenda,
+            recorder.workload,
+            seed,
+            self._send_again,
+            self._give_up,
+            super().turn_away,
         )
         self._pool = ElasticPool(
             Clock(env=env, agenda=self._agenda, seed=seed, starts=StartLinks(env)),
@@ -52,7 +57,6 @@ class Elastic(Together):
             on_first_token=self._on_first_token,
         )
         self._is_live = pool.is_live
-        self._first_s: dict[int, float] = {}
 
     def run(self, fitting: IntArray) -> None:
         """Runs the requests ``fitting`` until each has its answer or is lost."""
@@ -96,33 +100,24 @@ class Elastic(Together):
         seq = self._pool.leave(worker, index) if worker >= 0 else None
         self._recorder.take_back(index)
         self._dispatcher.take_back(index, seq)
-        self._first_s.pop(index, None)
         if seq is not None:
             self._workers[worker].abort(seq)
             self._pool.look(worker, now_s)
-        if not self._attempts.retry(index, now_s):
-            super().turn_away(index, reason)
-            self._attempts.settle(now_s)
+        self._attempts.failed(index, reason, now_s)
 
     def turn_away(self, request: int, reason: Refusal) -> None:
         """Lets a client whose request was shed try again, or notes that it does not."""
-        now_s = self._env.now
-        if not self._attempts.retry(request, now_s):
-            super().turn_away(request, reason)
-            self._attempts.settle(now_s)
+        self._attempts.failed(request, reason, self._env.now)
 
     def _on_first_token(self, seq: Sequence, time_s: float) -> None:
         self._attempts.ended(seq.index)
-        self._first_s[seq.index] = time_s
+        self._pool.begin_answer(seq.index, time_s)
         self._pool.ttft.note(time_s - self._recorder.sent_s[seq.index])
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
         worker = self._recorder.replica[seq.index]
-        self._pool.leave(worker, seq.index)
+        self._pool.finish(worker, seq, time_s)
         self._attempts.ended(seq.index)
-        first_s = self._first_s.pop(seq.index)
-        if seq.output_tokens > 1:
-            self._pool.tpot.note((time_s - first_s) / (seq.output_tokens - 1))
         super()._on_finish(seq, time_s)
         self._pool.look(worker, time_s)
         self._attempts.settle(time_s)

@@ -66,6 +66,7 @@ class ElasticPool:
         self.there: list[dict[int, Sequence]] = [{} for _ in workers]
         self.ttft = Attainment(spec.options.autoscaler_slo_ttft_ms)
         self.tpot = Attainment(spec.options.autoscaler_slo_tpot_ms)
+        self._first_s: dict[int, float] = {}
         self._clock = clock
         self._spec = spec
         self._workers = workers
@@ -132,7 +133,19 @@ class ElasticPool:
 
     def leave(self, worker: int, request: int) -> Sequence:
         """Takes a request off a worker; see :meth:`look` for when that is over."""
+        self._first_s.pop(request, None)
         return self.there[worker].pop(request)
+
+    def begin_answer(self, request: int, time_s: float) -> None:
+        """Notes when a request that is at a worker has its first token."""
+        self._first_s[request] = time_s
+
+    def finish(self, worker: int, seq: Sequence, time_s: float) -> None:
+        """Takes a request off the worker that has answered it, and notes its time per token."""
+        first_s = self._first_s[seq.index]
+        if seq.output_tokens > 1:
+            self.tpot.note((time_s - first_s) / (seq.output_tokens - 1))
+        self.leave(worker, seq.index)
 
     def look(self, worker: int, now_s: float) -> None:
         """Lets the replica of a worker go if it drains and has nobody left."""

@@ -52,9 +52,10 @@ class ElasticPools(Disaggregated):
         super().__init__(pool, requests, recorder, frontend, prefill)
         env = self._env
         agenda = Agenda(env)
-        self._attempts = Attempts(agenda, recorder.workload, seed, self._send_again, self._give_up)
+        self._attempts = Attempts(
+            agenda, recorder.workload, seed, self._send_again, self._give_up, super().turn_away
+        )
         clock = Clock(env=env, agenda=agenda, seed=seed, starts=StartLinks(env))
-        self._first_s: dict[int, float] = {}
         self._decode = ElasticPool(
             clock,
             pool,
@@ -151,10 +152,7 @@ class ElasticPools(Disaggregated):
         if journey is not None:
             self._break_off(index, journey, now_s)
         self._recorder.take_back(index)
-        self._first_s.pop(index, None)
-        if not self._attempts.retry(index, now_s):
-            super().turn_away(index, reason)
-            self._attempts.settle(now_s)
+        self._attempts.failed(index, reason, now_s)
 
     def _leave_decode(self, index: int, journey: Journey | None, now_s: float) -> None:
         """Takes a request off the decode replica that it is at, or expected at."""
@@ -192,25 +190,19 @@ class ElasticPools(Disaggregated):
     def turn_away(self, request: int, reason: Refusal) -> None:
         """Lets a client whose request was shed try again, or notes that it does not."""
         self._journeys.pop(request, None)
-        now_s = self._env.now
-        if not self._attempts.retry(request, now_s):
-            super().turn_away(request, reason)
-            self._attempts.settle(now_s)
+        self._attempts.failed(request, reason, self._env.now)
 
     # --- answers come -------------------------------------------------------------------------
 
     def _on_first_token(self, seq: Sequence, time_s: float) -> None:
         self._attempts.ended(seq.index)
-        self._first_s[seq.index] = time_s
+        self._decode.begin_answer(seq.index, time_s)
         if not self._is_local(seq.index):
             self._prefill.ttft.note(time_s - self._recorder.sent_s[seq.index])
 
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
         worker = self._recorder.replica[seq.index]
-        self._decode.leave(worker, seq.index)
-        first_s = self._first_s.pop(seq.index)
-        if seq.output_tokens > 1:
-            self._decode.tpot.note((time_s - first_s) / (seq.output_tokens - 1))
+        self._decode.finish(worker, seq, time_s)
         super()._on_finish(seq, time_s)
         self._decode.look(worker, time_s)
         self._attempts.settle(time_s)
