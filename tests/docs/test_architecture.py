@@ -36,7 +36,8 @@ def missing(words: list[str]) -> Iterator[str]:
         found = [place / word for place in places if (place / word).exists()]
         if not found:
             yield word
-        places |= {folder for path in found for folder in (path, *path.parents)}
+        folders = {folder for path in found for folder in (path, *path.parents)}
+        places |= {folder for folder in folders if folder.is_relative_to(ROOT)}
 
 
 @cache
