@@ -19,8 +19,9 @@ from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
+from dynosim.sim.cluster_plan import cluster_spec
 from dynosim.sim.metrics import summarize
-from dynosim.sim.simulate import PlannedEngine, cluster_spec, resolve_for
+from dynosim.sim.planned_engine import PlannedEngine, resolve_for
 from peer_law import PeerLaw
 
 OUTCOMES = (

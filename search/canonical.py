@@ -17,7 +17,8 @@ from dynosim.hardware_models.registry import find_module
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for, scheduler_name
+from dynosim.sim.engine_limits import scheduler_name
+from dynosim.sim.planned_engine import resolve_for
 from dynosim.sim.workload.columns import Workload
 
 _EXPERTS_ONLY = ("enable_expert_parallel", "expert_distribution", "all2all_backend")

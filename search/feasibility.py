@@ -14,8 +14,9 @@ from dynosim.search.canonical import one_replica, routing_of
 from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.routing import check_options
+from dynosim.sim.cluster_plan import check_pools
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import check_pools, resolve_for
+from dynosim.sim.planned_engine import resolve_for
 from dynosim.sim.workload.columns import Workload
 
 

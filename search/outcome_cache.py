@@ -21,7 +21,7 @@ from dynosim.search.canonical import canonical
 from dynosim.search.identity import data_sha256, workload_sha256
 from dynosim.search.outcome import Evaluator, Outcome, Task
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for
+from dynosim.sim.planned_engine import resolve_for
 
 
 class OutcomeCache:

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.sim.engine_limits import scheduler_name
 from dynosim.sim.metrics import Metrics, request_latencies_s
 from dynosim.sim.results import RunResult
-from dynosim.sim.simulate import Simulation, scheduler_name
+from dynosim.sim.simulate import Simulation
 
 Json = dict[str, object]
 Columns = Mapping[str, IntArray | FloatArray]

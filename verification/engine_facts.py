@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.hardware_models.startup.plan import plan_startup
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for
+from dynosim.sim.planned_engine import resolve_for
 from dynosim.sim.workload.columns import Workload
 
 _STAGES = {

@@ -15,7 +15,7 @@ from dynosim.search.slo import goodput_limits
 from dynosim.search.study import make_task
 from dynosim.search.trial import Trial
 from dynosim.sim.metrics import GOODPUT_KINDS
-from dynosim.sim.simulate import resolve_for
+from dynosim.sim.planned_engine import resolve_for
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.spec import WorkloadSpec

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dynosim.sim.cluster_plan import cluster_spec
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import cluster_spec, plan_pool
+from dynosim.sim.planned_engine import plan_pool
 from dynosim.sim.workload.columns import Workload
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.stepped.clocks import Replayed

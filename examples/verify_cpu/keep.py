@@ -17,8 +17,9 @@ from open_loop import open_load
 from picks import TOP, observed, prepared_run
 from tight import all_tight
 
+from dynosim.sim.cluster_plan import cluster_spec
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import cluster_spec, plan_pool
+from dynosim.sim.planned_engine import plan_pool
 from dynosim.sim.workload.columns import Workload
 from dynosim.verification.load.plan import WARM_UP
 

@@ -18,7 +18,7 @@ from dynosim.hardware_models.calibration.overheads import NONE
 from dynosim.planning.exports.base import Candidate
 from dynosim.question import read_question
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for
+from dynosim.sim.planned_engine import resolve_for
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.spec import WorkloadSpec

@@ -11,7 +11,7 @@ from dynosim.hardware_models.registry import find_module, module_names
 from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.planning.exports.base import Candidate, Files
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import located_in_prefill
+from dynosim.sim.planned_engine import located_in_prefill
 from dynosim.sim.workload.spec import WorkloadSpec
 
 _PACKAGE = "dynosim.planning.exports"

@@ -20,8 +20,10 @@ from dynosim.search.estimate.engine_curve import EngineCurve, decode_curve, engi
 from dynosim.search.estimate.load import Load, summarize_load
 from dynosim.search.estimate.steady_state import SteadyState, steady_state
 from dynosim.search.estimate.two_pools import PoolCurve, two_pools
+from dynosim.sim.cluster_plan import transfer_between
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for, scheduler_name, transfer_between
+from dynosim.sim.engine_limits import scheduler_name
+from dynosim.sim.planned_engine import resolve_for
 from dynosim.sim.workload.columns import Workload
 
 MOST_DECODES = 4096

@@ -15,7 +15,8 @@ from dynosim.sim.bottleneck.attribution import (
     span_s,
 )
 from dynosim.sim.bottleneck.resources import ResourceUse, resource_uses
-from dynosim.sim.simulate import Simulation, cluster_spec
+from dynosim.sim.cluster_plan import cluster_spec
+from dynosim.sim.simulate import Simulation
 
 BINS = 20
 """Into how many equal parts the JSON cuts a run."""

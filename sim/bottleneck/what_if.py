@@ -9,8 +9,9 @@ import numpy as np
 
 from dynosim.sim.bottleneck.wider_engine import wider_engines
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster_plan import cluster_spec
 from dynosim.sim.metrics import Metrics, summarize
-from dynosim.sim.simulate import Simulation, cluster_spec, scaled
+from dynosim.sim.simulate import Simulation, scaled
 from dynosim.sim.workload.columns import Workload
 
 FACTOR = 1.25

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.op_bounds import BOUNDS
 from dynosim.hardware_models.timing.widened import widened_timer
-from dynosim.sim.simulate import PlannedEngine, compile_timer
+from dynosim.sim.planned_engine import PlannedEngine, compile_timer
 
 _HOST = ("host_step_s", "host_per_sequence_s")
 _FRONTEND = ("frontend_request_s", "frontend_per_input_token_s", "frontend_per_output_token_s")

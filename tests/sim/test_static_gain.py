@@ -17,9 +17,11 @@ from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.frontend import IDLE
+from dynosim.sim.cluster_plan import cluster_spec
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import summarize
-from dynosim.sim.simulate import PlannedEngine, cluster_spec, resolve_for, simulate
+from dynosim.sim.planned_engine import PlannedEngine, resolve_for
+from dynosim.sim.simulate import simulate
 from dynosim.sim.workload.columns import Workload
 from workloads import workload
 

@@ -12,7 +12,7 @@ from affine_timer import AffineTimer
 from dynosim.hardware_models.errors import UserError
 from dynosim.planning.exports.base import Candidate
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import engine_limits
+from dynosim.sim.engine_limits import engine_limits
 from dynosim.verification.find_target import find_target
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun

@@ -13,7 +13,7 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.torch_bench import TorchBench
 from dynosim.hardware_models.memory.plan import plan_memory
 from dynosim.planning.exports.base import Candidate, need_backend
-from dynosim.sim.simulate import engine_limits
+from dynosim.sim.engine_limits import engine_limits
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.observed import ObservedRun
 from dynosim.verification.stepped.clocks import Clock, Probed, process_cpu, wall

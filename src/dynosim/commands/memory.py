@@ -10,7 +10,7 @@ from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.question import read_question
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import located_in_prefill
+from dynosim.sim.planned_engine import located_in_prefill
 from dynosim.summary import parallel_shape
 from dynosim.terminal import print_json, print_note, table
 
