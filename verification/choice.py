@@ -215,7 +215,7 @@ def positions(trials: Sequence[Trial], objectives: Sequence[Objective]) -> Float
 def shortfalls(
     trials: Sequence[Trial], front: Sequence[Trial], objectives: Sequence[Objective]
 ) -> FloatArray:
-    """Returns by how much each trial is behind the frontier, in logarithms.
+    """Returns by how much each trial is behind the frontier: shape (trials,), ln, 0 on it.
 
     The largest factor by which some point of the frontier is better in every objective at once
     (the multiplicative ε-indicator, Zitzler et al., IEEE Trans. Evol. Comput. 7, 2003).

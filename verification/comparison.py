@@ -30,9 +30,10 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One metric of one pick. ``interval`` holds four measurements in five, where any is known.
+    """One metric of one pick, in the metric's own unit.
 
-    ``spread`` is that of the repeats, NaN where there is but one.
+    ``interval`` holds four measurements in five, where any is known. ``spread`` is that of the
+    repeats, (largest - smallest) / median, NaN where there is but one.
     """
 
     metric: str
@@ -76,7 +77,7 @@ def compare(measured: Measured, objectives: Sequence[str], *, is_open: bool) -> 
 
 
 def intervals_of(trial: Trial, *, is_open: bool) -> dict[str, Ends]:
-    """Returns intervals by metric: those of means, and of what goes with a mean.
+    """Returns intervals by metric, in its unit: those of means, and of what goes with a mean.
 
     A median has the relative errors of its mean (errors are learnt for both alike), tokens a
     second those of requests a second, and a user's speed is the inverse of the TPOT.

@@ -60,7 +60,9 @@ def conclude(
 
     ``feedback`` is how the frontier is scored anew (:data:`dynosim.verification.rescore.METHODS`);
     ``simulate`` takes the overheads that are fitted, for which it needs the ``folder`` that the
-    calibration is written to. ``jobs`` are processes that simulate for the fit.
+    calibration is written to, and without one it is ``ratios``. ``jobs`` are processes that
+    simulate for the fit. Raises UserError where the calibration cannot be written, or a deployment
+    of ``measured`` does not run any more.
     """
     rows = tuple(
         compare(m, prepared.objectives, is_open=prepared.load.is_open) if m else ()

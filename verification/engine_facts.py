@@ -21,7 +21,7 @@ _STAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """One figure of an engine, logged and predicted."""
+    """One figure of an engine, logged and predicted, both in ``unit``."""
 
     name: str
     unit: str
@@ -37,7 +37,11 @@ class Fact:
 def compare_facts(
     deployment: Deployment, load: Workload, facts: Mapping[str, float | str]
 ) -> tuple[Fact, ...]:
-    """Returns the logged figures that have a prediction."""
+    """Returns the logged figures that have a prediction: tokens of KV cache, seconds of the start.
+
+    ``facts`` are an :class:`~.observed.ObservedRun`'s, by name. Raises UserError for a deployment
+    that cannot be resolved.
+    """
     numbers = {k: float(v) for k, v in facts.items() if not isinstance(v, str)}
     return tuple(_facts(deployment, load, numbers))
 

@@ -20,13 +20,17 @@ def fit_overheads(
     jobs: int = 1,
     tell: Tell = lambda line: None,
 ) -> Calibrated:
-    """Returns overheads fitted to the measured trials, each a case and held out in its turn."""
+    """Returns overheads fitted to the measured trials, each a case and held out in its turn.
+
+    ``load`` is what was sent, drawn with ``seed``; ``jobs`` are processes. What was not measured is
+    left out. Raises UserError where a trial's deployment cannot be simulated.
+    """
     cases = [case_of(one, load, seed) for one in measured if one]
     return calibrate_own(cases, Predictions(jobs=jobs), tell)
 
 
 def case_of(measured: Measured, load: Workload, seed: int = 0) -> Case:
-    """Returns the case of one measured trial: the medians of its repeats."""
+    """Returns the case of one measured trial: the medians of its repeats, in their units."""
     name = f"trial {measured.pick.number}"
     return Case(
         set="dynosim verify",

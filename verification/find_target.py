@@ -27,7 +27,8 @@ def find_target(name: str, options: TargetOptions) -> Target:
 def refusal(name: str, candidate: Candidate) -> UserError | None:
     """Returns why a target cannot run a candidate, as far as that is known before it tries.
 
-    A target's module may have ``check(candidate)``, which raises it.
+    None where nothing speaks against it. A target's module may have ``check(candidate)``, which
+    raises it. Raises UserError for the name of no target.
     """
     check: Callable[[Candidate], None] | None = getattr(_module(name), "check", None)
     if check is None:

@@ -33,7 +33,8 @@ class VerificationFolder:
 
     ``identity`` is what measurements must have in common to stand side by side: the run, the load,
     the target; None where nothing is to be measured. UserError where the folder holds measurements
-    and neither ``resume`` nor ``overwrite`` is asked for, or those of another identity.
+    and neither ``resume`` nor ``overwrite`` is asked for, or those of another identity, where both
+    are asked for, where another process holds the folder, and where it cannot be written.
     """
 
     def __init__(
@@ -93,7 +94,10 @@ class VerificationFolder:
         return self.path / _LOGS / turn.name
 
     def observed(self, turn: Turn) -> ObservedRun | None:
-        """Returns what an earlier call observed; None where it did not come to it."""
+        """Returns what an earlier call observed; None where it did not come to it.
+
+        Raises UserError for a file that holds no run.
+        """
         file = self._file(turn)
         return read_observed(file) if file.is_file() else None
 
@@ -104,11 +108,11 @@ class VerificationFolder:
         write_observed(file, run, plan, model=model)
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file in one piece."""
+        """Writes a file in one piece; UserError where it cannot be written."""
         self._folder.write(name, data)
 
     def write_with(self, name: str, writer: Callable[[Path], None]) -> None:
-        """Lets ``writer`` write a file, which then appears in one piece."""
+        """Lets ``writer`` write a file, which appears in one piece; UserError as :meth:`write`."""
         self._folder.write_with(name, writer)
 
     def write_calibration(self, calibrated: Calibrated, sources: Sequence[str]) -> None:
@@ -135,5 +139,5 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def as_json(value: Mapping[str, Any]) -> bytes:
-    """Returns JSON as files have it; NaN and infinity have no JSON and must not reach here."""
+    """Returns JSON as files have it, in UTF-8; ValueError for NaN and infinity, which have none."""
     return (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()

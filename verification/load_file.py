@@ -14,7 +14,7 @@ from dynosim.sim.workload.traces.mooncake import BLOCK_TOKENS
 
 
 def block_tokens_of(load: Workload) -> int:
-    """Returns how many tokens one id of the trace stands for."""
+    """Returns how many tokens of a prompt one id of the trace stands for."""
     return load.prefix_block_tokens or BLOCK_TOKENS
 
 

@@ -23,9 +23,13 @@ from dynosim.verification.target import EngineFailed, Target
 class Listener(Protocol):
     """Told of every turn as it begins and ends; ``failure`` says why there is no measurement."""
 
-    def begins(self, turn: Turn) -> None: ...
+    def begins(self, turn: Turn) -> None:
+        """Is called before the target starts for a turn; of turns in a row, for the first."""
+        ...
 
-    def ended(self, turn: Turn, failure: str | None = None) -> None: ...
+    def ended(self, turn: Turn, failure: str | None = None) -> None:
+        """Is called when a turn is measured, was measured by an earlier call, or has failed."""
+        ...
 
 
 class Silent:
@@ -59,8 +63,9 @@ def measure(
     """Returns what was measured of every pick, in rounds; a pick that fails is left out of later
     ones.
 
-    Measurements that the folder holds already are not repeated. Raises UserError, the first one,
-    where no pick could be measured.
+    ``target_for`` tells where a turn is measured. ``repeats`` are measurements a pick, ``warmup``
+    requests before each. Measurements that the folder holds already are not repeated. Raises
+    UserError, the first one, where no pick could be measured.
     """
     listener = listener or Silent()
     seen = {pick.number: _Seen() for pick in prepared.picks}
@@ -126,7 +131,10 @@ def _measured(prepared: Prepared, pick: Pick, seen: _Seen, warmup: int) -> Measu
 
 
 def metrics_of(run: ObservedRun, plan: LoadPlan, limits_ms: Mapping[str, float]) -> Metrics:
-    """Returns the metrics of one measurement, with its goodput under ``limits_ms`` (by kind)."""
+    """Returns the metrics of one measurement, with its goodput under ``limits_ms`` (by kind).
+
+    Names tell units, as in :mod:`dynosim.sim.metrics`. Raises UserError where nothing was answered.
+    """
     found = measured_run(run, plan)
     metrics = metrics_of_run(found)
     if limits_ms and (rate := metrics.get("request_throughput")):

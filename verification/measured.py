@@ -75,7 +75,7 @@ class Measured:
 
 
 def metrics_of_run(run: MeasuredRun) -> Metrics:
-    """Returns a run's metrics with the token rates that follow from its lengths."""
+    """Returns a run's metrics with the token rates (per second) that follow from its lengths."""
     metrics = dict(run.measured)
     if rate := metrics.get("request_throughput"):
         metrics.setdefault("output_throughput", rate * run.output_tokens)

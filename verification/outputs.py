@@ -16,7 +16,10 @@ from dynosim.verification.page import page
 def write_outputs(
     folder: VerificationFolder, conclusion: Conclusion, about: Mapping[str, Any]
 ) -> None:
-    """Writes ``verification.json``, ``overlay.png``, ``overlay.svg`` and ``verification.html``."""
+    """Writes ``verification.json``, ``overlay.png``, ``overlay.svg`` and ``verification.html``.
+
+    ``about`` says of what run and how it was measured. UserError where a file cannot be written.
+    """
     picture = overlay_figure(conclusion.prepared.result, conclusion.measured, conclusion.verdict)
     folder.write_with("overlay.png", lambda path: save_png(picture, path))
     folder.write_with("overlay.svg", lambda path: save_svg(picture, path))

@@ -60,7 +60,7 @@ class Prepared:
         return tuple(o.metric for o in self.result.space.objectives)
 
     def candidate(self, pick: Pick) -> Candidate:
-        """Returns a pick as launch files and targets take it."""
+        """Returns a pick as launch files and targets take it; UserError if it does not resolve."""
         return self.candidate_of(pick.trial)
 
     def candidate_of(self, trial: Trial) -> Candidate:
@@ -76,8 +76,11 @@ class Prepared:
         )
 
     def plan(self, pick: Pick, repeat: int, warmup: int) -> LoadPlan:
-        """Returns what is sent in one repeat: the same to every pick, new to an engine that saw
-        the repeats before."""
+        """Returns what is sent in one repeat, counted from 1, after ``warmup`` requests.
+
+        The same to every pick of a vocabulary, new to an engine that saw the repeats before. Raises
+        UserError for a load that cannot be sent.
+        """
         vocabulary = self.candidate(pick).engine.model.vocab_size
         ids = TokenIds.of_vocabulary(vocabulary, seed=self.task.seed + repeat)
         return plan_load(self.load, ids, warmup=warmup)
@@ -140,11 +143,11 @@ def _picks(prepared: Prepared, selection: Selection, runs_here: RunsHere | None)
 
 
 def predicted_anew(trial: Trial, task: Task) -> Trial:
-    """Returns a trial with the metrics that another load has."""
+    """Returns a trial with the metrics that the load of ``task`` has."""
     outcome = simulate_candidate(trial.deployment, task)
     return replace(trial, metrics=dict(outcome.metrics), timing=outcome.timing)
 
 
 def expected_s(picks: Sequence[Pick], repeats: int) -> float:
-    """Returns how long the loads take by prediction, without starts."""
+    """Returns how long the loads take by prediction, in s, without starts."""
     return repeats * sum(pick.trial.metrics.get("duration", 0.0) for pick in picks)

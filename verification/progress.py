@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def duration_text(seconds: float) -> str:
-    """Returns a duration as a person says it."""
+    """Returns a duration in s as a person says it."""
     if seconds < 90:
         return f"{math.ceil(seconds)} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -44,7 +44,10 @@ class Ranking:
 
 
 def rank(measured: Sequence[Measured], metric: str) -> Ranking:
-    """Returns how the picks' measured order by a metric agrees with the predicted one."""
+    """Returns how the picks' measured order by a metric agrees with the predicted one.
+
+    Picks of which either is not known, or not above zero, are left out.
+    """
     found = [m for m in measured if _has(m, metric)]
     return _ranking(
         metric,
@@ -103,7 +106,7 @@ def _ranking(
 
 
 def joint_noise(one: float, other: float) -> float:
-    """Returns the noise of a difference of two medians; unknown noise (NaN) counts as none."""
+    """Returns the noise of a difference of two medians, in the unit of theirs; NaN counts as 0."""
     return math.hypot(*(0.0 if math.isnan(x) else x for x in (one, other)))
 
 

@@ -41,7 +41,8 @@ class Rescored:
     """Trials with what is now known of them. ``winner`` is the preferred one, None for none.
 
     ``entered`` and ``left`` the frontier, by number. ``lead`` is by how much the winner is ahead of
-    the recommended trial on the run's preference, as a share; 0 where it is the same.
+    the recommended trial on the run's preference, as a share; 0 where it is the same, infinite
+    where the recommended one breaks a limit, NaN where either is not known.
     """
 
     method: Method
@@ -75,7 +76,10 @@ def rescore_by_simulation(
     preference: Preference,
     simulate: Callable[[Trial], Outcome],
 ) -> Rescored:
-    """Returns the frontier of the short list and the picks, simulated anew."""
+    """Returns the frontier of the short list and the picks, simulated anew.
+
+    ``simulate`` gives a trial's outcome; whatever it raises is passed on.
+    """
     listed = {t.number: t for t in (*result.short_list, *(m.pick.trial for m in measured))}
     known = {m.pick.number: m.metrics for m in measured if m}
     trials = []

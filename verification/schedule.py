@@ -23,7 +23,7 @@ class Turn:
 
 
 def rounds(picks: Sequence[Pick], repeats: int) -> list[Turn]:
-    """Returns A B C A B C …: each round measures every pick once."""
+    """Returns A B C A B C …: each round measures every pick once; UserError for no repeats."""
     if repeats < 1:
         raise UserError(f"found {repeats}", where="--repeats", hint="allowed: >= 1; 3 show noise")
     return [Turn(pick=pick, repeat=r) for r in range(1, repeats + 1) for pick in picks]

@@ -74,14 +74,15 @@ class StepFit:
 
     @cached_property
     def held_out_error(self) -> float:
-        """Median absolute error of the cells."""
+        """Median absolute error of the cells, as a share."""
         return float(np.median(np.abs(list(self.held_out.values()))))
 
 
 def fit_steps(engine: ResolvedEngine, cells: Cells) -> StepFit:
     """Returns the fit of all cells' steps to the kernel times of ``engine``.
 
-    Non-negative least squares on relative errors. Raises UserError for too few steps.
+    Non-negative least squares on relative errors. Raises UserError for fewer than LEAST_STEPS steps
+    or two cells.
     """
     tables = StepCosts.of(engine)
     parts = {name: tables.parts(steps) for name, steps in cells.items()}

@@ -17,7 +17,10 @@ from dynosim.verification.stepped.step_record import StepRecord
 
 
 def twin_of(deployment: Deployment, load: Workload) -> SimulatedEngine:
-    """Returns the simulator's engine with a deployment's limits, one step at a time."""
+    """Returns the simulator's engine with a deployment's limits, one step at a time.
+
+    Raises UserError for a deployment that cannot run ``load``.
+    """
     planned, _ = plan_pool(deployment, load)
     spec = cluster_spec(deployment, planned, leap=False)
     return SimulatedEngine(spec.timer, spec.limits, spec.num_blocks)
@@ -27,7 +30,11 @@ def difference(
     deployment: Deployment, load: Workload, plan: LoadPlan, steps: Sequence[StepRecord], warmup: int
 ) -> str | None:
     """Returns the first step that the simulator does not make too, in words; None where it makes
-    all of them. ``steps`` are those of an engine with ``deployment``'s limits."""
+    all of them.
+
+    ``steps`` are those of an engine with ``deployment``'s limits, ``warmup`` of them before the
+    load. Raises UserError as :func:`twin_of` does.
+    """
     return difference_to(twin_of(deployment, load), plan, steps, warmup)
 
 

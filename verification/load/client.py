@@ -53,7 +53,7 @@ def measure_load(
 async def observe_load(
     endpoint: Endpoint, model: str, plan: LoadPlan, limits: Limits | None = None
 ) -> ObservedRun:
-    """Returns what :func:`measure_load` does, in the loop that runs."""
+    """Returns, and raises, what :func:`measure_load` does, in the loop that runs."""
     return await _Measurement(endpoint, model, plan, limits or Limits()).run()
 
 

@@ -37,6 +37,7 @@ _DRAIN_S = 0.05
 class Outcome:
     """What came of one request, in seconds of the clock that was given; ``error`` None if all did.
 
+    ``token_s`` has a time for every answer token, ``input_tokens`` what the server counted.
     ``is_guessed`` says that events did not tell how many tokens they hold.
     """
 
@@ -78,7 +79,11 @@ async def complete(
     timeout_s: float,
     now_s: Callable[[], float],
 ) -> Outcome:
-    """Sends one request, once, and returns what came of it."""
+    """Sends one request, once, and returns what came of it.
+
+    ``asked`` are the answer's tokens, ``now_s`` reads the clock in s. What goes wrong on the way,
+    or takes longer than ``timeout_s``, is the outcome's error, and is not raised.
+    """
     import aiohttp
 
     answer, sending = Answer(asked), Sending(now_s)

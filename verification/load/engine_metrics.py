@@ -90,7 +90,7 @@ def _cache_tokens(labels: Mapping[str, str]) -> int:
 
 
 def facts(before: EngineMetrics, after: EngineMetrics) -> dict[str, float]:
-    """Returns what the engine did in between, under names of results."""
+    """Returns what the engine did in between, under names of results: preemptions, tokens."""
     names = {
         "preemptions": _PREEMPTIONS,
         "prefix_cache_hit_tokens": _HITS,

@@ -33,7 +33,10 @@ def measured_run(
 def write_observed(
     path: Path, run: ObservedRun, plan: LoadPlan, *, model: str | None = None
 ) -> None:
-    """Writes a run as JSON, a request a line, whole or not at all; equal runs give equal bytes."""
+    """Writes a run as JSON, a request a line, whole or not at all; equal runs give equal bytes.
+
+    Times are in seconds. OSError where the file cannot be written.
+    """
     document = _document(run, plan, model)
     requests = document.pop("requests")
     head = json.dumps(document, indent=1, allow_nan=False).removesuffix("\n}")

@@ -54,7 +54,7 @@ class Record:
         return tuple(self._seen[number] for number in sorted(self._seen))
 
     def duration_s(self) -> float:
-        """Returns the time from the first request that was answered to the last token."""
+        """Returns the time from the first request that was answered to the last token, in s."""
         answered = [r for r in self._seen.values() if r.error is None]
         return max(r.token_s[-1] for r in answered) - min(r.sent_s for r in answered)
 

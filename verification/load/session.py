@@ -37,7 +37,7 @@ class Sending:
 
     @property
     def at_s(self) -> float:
-        """The time; now, for a request that did not get so far."""
+        """The time in s; now, for a request that did not get so far."""
         return self._now_s() if self._at_s is None else self._at_s
 
 
@@ -95,7 +95,7 @@ def check_installed() -> None:
 
 
 def run_async(work: Coroutine[Any, Any, _T]) -> _T:
-    """Returns what a coroutine returns, also where a loop runs already, as in a notebook."""
+    """Returns, or raises, what a coroutine does; also where a loop runs, as in a notebook."""
     if not _is_in_loop():
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as thread:

@@ -33,7 +33,7 @@ class TokenIds:
 
     @classmethod
     def of_vocabulary(cls, size: int, seed: int = 0) -> TokenIds:
-        """Returns the middle of a vocabulary, clear of both ends, where special tokens are."""
+        """Returns the middle of a vocabulary of ``size`` ids: special tokens are at its ends."""
         first = min(_MOST_LOW, int(size * _LOW_SHARE))
         return cls(first=first, end=size - int(size * _HIGH_SHARE), seed=seed)
 

@@ -53,7 +53,11 @@ class BuiltinTorch:
 
     @contextmanager
     def run(self, candidate: Candidate) -> Iterator[Running]:
-        """Yields the engine; every measurement leaves its steps in the options' folder."""
+        """Yields the engine; every measurement leaves its steps in the options' folder.
+
+        Raises UserError for what the engine cannot be, for a device that is not there, and where
+        the device cannot hold it.
+        """
         check_candidate(candidate)
         wanted = engine_options(candidate)
         bench = TorchBench(self._options.device)
@@ -94,7 +98,10 @@ def check_candidate(candidate: Candidate) -> None:
 
 
 def engine_options(candidate: Candidate) -> EngineOptions:
-    """Returns what the engine of a candidate is built from, its KV cache as predicted."""
+    """Returns what the engine of a candidate is built from, its KV cache as predicted.
+
+    Raises UserError for a model that the engine does not compute.
+    """
     engine = candidate.engine
     args = engine.args
     assert args.max_model_len is not None, "unresolved engine"
@@ -139,11 +146,11 @@ class SteppedEngine:
     folder: Path
 
     def measure(self, plan: LoadPlan) -> ObservedRun:
-        """Returns what requests saw on the virtual clock."""
+        """Returns what requests saw on the virtual clock; raises what :meth:`stepped` raises."""
         return self.stepped(plan).observed
 
     def stepped(self, plan: LoadPlan) -> SteppedRun:
-        """Returns the same with every step."""
+        """Returns the same with every step; UserError as :func:`~..stepped.run.run_stepped`."""
         assert self.engine is not None, "the engine has ended"
         lab = self.bench.lab
         clock = wall(lab.torch.cuda.synchronize) if lab.on_gpu else cpu_clock(lab.torch)

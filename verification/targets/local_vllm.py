@@ -48,7 +48,11 @@ class LocalVllm:
 
     @contextmanager
     def run(self, candidate: Candidate) -> Iterator[Running]:
-        """Yields the engine once it is healthy; its log is ``vllm.log`` in the options' folder."""
+        """Yields the engine once it is healthy; its log is ``vllm.log`` in the options' folder.
+
+        Raises UserError for a candidate that it cannot start, a program that is not there and an
+        engine that is not healthy in time, EngineFailed for one that ends before it is.
+        """
         check(candidate)
         port = _free_port()
         argv = command(candidate, self._options, port)

@@ -19,7 +19,7 @@ from dynosim.verification.target import Running, Target, TargetOptions
 
 
 def make(options: TargetOptions) -> Target:
-    """Returns the target at ``options.url``."""
+    """Returns the target at ``options.url``; UserError for none, and for what is no address."""
     return Url(options)
 
 

@@ -40,7 +40,10 @@ class VllmInProcess:
 
     @contextmanager
     def run(self, candidate: Candidate) -> Iterator[Running]:
-        """Yields the engine; its log is ``vllm.log`` in the options' folder, steps beside it."""
+        """Yields the engine; its log is ``vllm.log`` in the options' folder, steps beside it.
+
+        Raises UserError for a candidate that it cannot run, and where the engine does not start.
+        """
         _check(candidate)
         options = self._options
         options.folder.mkdir(parents=True, exist_ok=True)
@@ -86,11 +89,11 @@ class SteppedVllm:
     folder: Path
 
     def measure(self, plan: LoadPlan) -> ObservedRun:
-        """Returns what requests saw on the virtual clock."""
+        """Returns what requests saw on the virtual clock; raises what :meth:`stepped` raises."""
         return self.stepped(plan).observed
 
     def stepped(self, plan: LoadPlan) -> SteppedRun:
-        """Returns the same with every step."""
+        """Returns the same with every step; UserError where the engine has died, or is stuck."""
         run = run_stepped(plan, self.engine, self.engine.clock())
         number = len(list(self.folder.glob("steps-*.jsonl.gz"))) + 1
         path = self.folder / f"steps-{number}.jsonl.gz"

@@ -63,7 +63,10 @@ class BlockPool:
             self._holders[block] += 1
 
     def take(self, count: int) -> list[int]:
-        """Returns so many free blocks, which forget what they cached."""
+        """Returns so many free blocks, which forget what they cached.
+
+        There must be as many (:attr:`num_free`).
+        """
         taken = [self._unnamed.popleft() if self._unnamed else self._evict() for _ in range(count)]
         for block in taken:
             self._holders[block] = 1
@@ -112,7 +115,7 @@ class BlockPool:
                 self._unnamed.append(block)
 
     def forget_all(self) -> None:
-        """Forgets every prefix; nobody holds a block."""
+        """Forgets every prefix; AssertionError while somebody holds a block."""
         assert self.num_free == self.num_blocks, "a request holds blocks"
         self._unnamed.extend(self._cached)
         for index in (self._cached, self._copies, self._name_of, self._names):

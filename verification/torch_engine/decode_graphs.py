@@ -18,7 +18,10 @@ Capture = Callable[[Compute], tuple[Callable[[], object], Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class Captured:
-    """The tensors that a graph reads, what replays it, and the tensor that it writes."""
+    """The tensors that a graph reads, what replays it, and the tensor that it writes.
+
+    ``tokens``, ``positions`` and ``answer`` have the shape (batch size,), int64.
+    """
 
     tokens: Tensor
     positions: Tensor
@@ -55,11 +58,14 @@ class DecodeGraphs:
         }
 
     def fits(self, size: int, width: int) -> bool:
-        """Whether there is a graph for a batch."""
+        """Whether there is a graph for ``size`` sequences with tables of ``width`` blocks."""
         return size <= self._sizes[-1] and width <= self._widths[-1]
 
     def next_tokens(self, tokens: Tensor, positions: Tensor, layout: Layout) -> Tensor:
-        """Returns the next token of every sequence, as the decoder would."""
+        """Returns the next token of every sequence, (sequences,), as the decoder would.
+
+        The batch must fit (:meth:`fits`); the answer is overwritten by the next batch.
+        """
         size, width = layout.table.shape
         captured = self._graphs[
             self._sizes[bisect_left(self._sizes, size)],

@@ -40,7 +40,7 @@ class Decoder:
     def next_tokens(
         self, tokens: Tensor, positions: Tensor, pages: Tensor, layout: Layout, last: Tensor
     ) -> Tensor:
-        """Returns the likeliest next token behind the rows ``last`` of the batch.
+        """Returns the likeliest next token behind the rows ``last`` of the batch, shaped as those.
 
         ``tokens`` and ``positions`` have the shape (tokens,). Keys and values of all are in
         ``pages`` before any token of their layer attends.

@@ -66,7 +66,10 @@ def read_decoder_config(name: str) -> DecoderConfig:
 
 
 def parse_decoder_config(content: dict[str, Any], where: str) -> DecoderConfig:
-    """Returns the model that a ``config.json`` describes; see :func:`read_decoder_config`."""
+    """Returns the model that a ``config.json`` describes; ``where`` says which file that is.
+
+    Raises UserError as :func:`read_decoder_config` does.
+    """
     config = Fields(content, where)
     family = config.text("model_type")
     if family not in FAMILIES:

@@ -47,7 +47,7 @@ class BuiltinEngine:
         self._scheduler.waiting.append(Request(request_id, prompt_token_ids, max_tokens))
 
     def step(self) -> EngineStep:
-        """Forms a batch and computes it."""
+        """Forms a batch and computes it; returns what became of it, without a cost."""
         scheduler = self._scheduler
         batch = scheduler.schedule()
         work = tuple(Work(r.number, tokens, r.computed) for r, tokens in batch.work)

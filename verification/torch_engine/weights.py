@@ -35,7 +35,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Weights:
-    """All of a model; ``head`` is ``embedding`` where they are tied."""
+    """All of a model; ``head`` is ``embedding``, (vocabulary, hidden), where they are tied."""
 
     embedding: Tensor
     layers: tuple[LayerWeights, ...]
@@ -46,7 +46,7 @@ class Weights:
 def random_weights(
     torch: Any, config: DecoderConfig, device: Any, dtype: Any, seed: int = 0
 ) -> Weights:
-    """Returns normal deviates: zeros would take less power than data does."""
+    """Returns normal deviates of ``dtype`` on ``device``: zeros would take less power than data."""
     generator = torch.Generator(device=device).manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:

@@ -78,7 +78,10 @@ class VllmEngine:
         self._facts: dict[str, float | str] = {}
 
     def start(self, words: Sequence[str], timeout_s: float) -> None:
-        """Starts the engine with the words of a command line; UserError where it does not start."""
+        """Starts the engine with the words of a command line.
+
+        UserError where it is not up within ``timeout_s``, or says why it cannot be.
+        """
         answer = self._ask({"start": list(words), "threads": 1}, timeout_s)
         self._facts = dict(answer["facts"])
 
@@ -87,7 +90,7 @@ class VllmEngine:
         self._added.append((request_id, list(prompt_token_ids), max_tokens))
 
     def step(self) -> EngineStep:
-        """Runs one step."""
+        """Runs one step; UserError where no answer comes within STEP_TIMEOUT_S, or an error."""
         if self._added:
             self._ask({"add": self._added}, STEP_TIMEOUT_S)
             self._added = []
@@ -103,12 +106,13 @@ class VllmEngine:
         )
 
     def forget(self) -> None:
-        """Empties the prefix cache."""
+        """Empties the prefix cache; AssertionError while a request is unfinished, UserError as
+        :meth:`step`."""
         if not self._ask({"forget": True}, STEP_TIMEOUT_S)["forgotten"]:
             raise AssertionError("requests are unfinished")
 
     def facts(self) -> Mapping[str, float | str]:
-        """Returns what the engine settled on."""
+        """Returns what the engine settled on, e.g. ``kv_cache_tokens``; empty before it started."""
         return self._facts
 
     def clock(self) -> PacedClock:

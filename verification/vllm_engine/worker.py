@@ -53,7 +53,7 @@ class SteppedEngine:
         scheduler.schedule = noted
 
     def facts(self) -> dict[str, Any]:
-        """What the engine settled on."""
+        """Returns what the engine settled on."""
         import torch
         from vllm.version import __version__
 
@@ -71,7 +71,7 @@ class SteppedEngine:
         }
 
     def add(self, requests: list[tuple[int, list[int], int]]) -> dict[str, Any]:
-        """Hands requests to the engine, in this order."""
+        """Hands requests to the engine, in this order: number, prompt's ids, answer's tokens."""
         for name, prompt, tokens in requests:
             parameters = self._parameters(
                 max_tokens=tokens,
@@ -84,7 +84,7 @@ class SteppedEngine:
         return {"added": len(requests)}
 
     def step(self) -> dict[str, Any]:
-        """Runs one step."""
+        """Runs one step; returns its batch, whom it gave how many tokens, and its cost in s."""
         probe_s = self._probe()
         self._scheduled = None
         begin_s = time.process_time()
