@@ -40,7 +40,8 @@ class SearchResult:
     ``simulated_here`` of them were simulated by this call, the others came from its journal.
     ``screening`` are the estimates that led the search, ``spelled`` returns a deployment with its
     defaults in it. ``shares_best`` says of trials near the frontier, by number, in which share of
-    the replicates nothing dominated them; empty without replicates.
+    the replicates nothing dominated them; empty without replicates. ``is_open`` says that requests
+    arrived at their own times, so that their rate is the load's.
     """
 
     space: SearchSpace
@@ -54,6 +55,7 @@ class SearchResult:
     screening: Screening | None = None
     spelled: Callable[[Deployment], Deployment] = as_it_is
     shares_best: Mapping[int, float] = field(default_factory=dict)
+    is_open: bool = True
 
     @cached_property
     def frontier(self) -> list[Trial]:
@@ -91,6 +93,19 @@ class SearchResult:
 
         known = None if self.mode == "tpe" else self.landscape
         return [] if known is None else importances(known)
+
+    @cached_property
+    def p_non_dominated(self) -> Mapping[int, float]:
+        """The probability that a point of the frontier, by number, is truly non-dominated.
+
+        See :mod:`dynosim.search.chance`; without points that nothing was measured like.
+        """
+        from dynosim.search.chance import chances
+
+        space = self.space
+        return chances(
+            self.frontier, self.trials, space.objectives, is_open=self.is_open, seed=space.seed
+        )
 
     @cached_property
     def convergence(self) -> Convergence:

@@ -20,6 +20,9 @@ DEPLOYMENT_COLUMNS = tuple(field_types(Deployment))
 STATUS_COLUMNS = ("number", "is_feasible", "reason", "detail", "on_frontier", "mark", "timing")
 
 
+CHANCE_COLUMN = "p_non_dominated"
+"""The probability that a point of the frontier is truly non-dominated, predictions being off."""
+
 SHARE_COLUMN = "non_dominated_share"
 """Where there are replicates: the share of them in which nothing dominated the trial."""
 
@@ -29,7 +32,8 @@ def trial_columns(result: SearchResult) -> list[str]:
     objectives = [o.metric for o in result.space.objectives]
     metrics = {name for trial in result.trials for name in trial.metrics}
     taken = {*STATUS_COLUMNS, *DEPLOYMENT_COLUMNS, *objectives}
-    shares = [SHARE_COLUMN] if result.shares_best else []
+    shares = [CHANCE_COLUMN] if result.p_non_dominated else []
+    shares += [SHARE_COLUMN] if result.shares_best else []
     return [*STATUS_COLUMNS, *shares, *DEPLOYMENT_COLUMNS, *objectives, *sorted(metrics - taken)]
 
 
@@ -48,6 +52,7 @@ def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> l
             "on_frontier": trial.number in on_frontier,
             "mark": mark(result, trial),
             "timing": trial.timing,
+            CHANCE_COLUMN: result.p_non_dominated.get(trial.number),
             SHARE_COLUMN: result.shares_best.get(trial.number),
         }
         for trial in chosen
