@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import blake2b
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,15 @@ def one_replica(deployment: Deployment) -> Deployment:
 
 
 def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
-    """Returns a function that gives equal values for deployments of equal canonical forms."""
+    """Returns a function that gives equal values for deployments of equal canonical forms.
+
+    Values are small: of a space of many engines each canonical form would be kilobytes.
+    """
+    shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     @lru_cache(maxsize=1 << 12)
-    def form(alone: Deployment) -> Deployment:
-        return canonical(alone, workload)
+    def form(alone: Deployment) -> bytes:
+        return blake2b(repr(canonical(alone, workload)).encode(), digest_size=16).digest()
 
     def key(deployment: Deployment) -> Hashable:
         if deployment.prefill_replicas or deployment.is_scaled:
@@ -73,7 +78,9 @@ def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
         is_alone = deployment.replicas == 1 and deployment.admits_all
         routing = () if is_alone else routing_of(deployment)
         plain = deployment.decode_pool if deployment.idle_fields else deployment
-        return form(one_replica(deployment)), around_of(plain), routing
+        around = around_of(plain)
+        own, routing = form(one_replica(deployment)), shared.setdefault(routing, routing)
+        return own, shared.setdefault(around, around), routing
 
     return key
 

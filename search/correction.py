@@ -57,6 +57,10 @@ class Correction:
         self._law = (LENGTHS[0], NOISES[0])
         self._chosen_at = 0.0
 
+    def extend(self, grid: Grid, candidates: IntArray) -> None:
+        """Adds candidates, whose rows follow those that are there."""
+        self._where = np.concatenate((self._where, _positions(grid, candidates)))
+
     def learn(self, row: int, errors: FloatArray) -> None:
         """Notes the errors of the candidate in ``row``: simulated less estimated, finite."""
         self._rows.append(row)

@@ -85,8 +85,8 @@ def frontier_table(result: SearchResult) -> Table:
         is_text = isinstance(getattr(shown[0].deployment, name), str) if shown else True
         heading = SHORT_FIELDS.get(name, name.replace("_", " "))
         table.add_column(heading, justify="left" if is_text else "right")
-    shares = ("sure",) if result.p_non_dominated else ()
-    shares += ("best in",) if result.shares_best else ()
+    shares = ["sure"] if result.p_non_dominated else []
+    shares += ["best in"] if result.shares_best else []
     for name in ("GPUs", *map(_heading, metrics), *shares):
         table.add_column(name, justify="right")
     table.add_column("")

@@ -91,7 +91,8 @@ class SearchResult:
         """How much each field decides each objective; empty where only a sample is known."""
         from dynosim.search.importance import importances
 
-        known = None if self.mode == "tpe" else self.landscape
+        is_sample = self.screening is not None and not self.screening.is_whole
+        known = None if self.mode == "tpe" or is_sample else self.landscape
         return [] if known is None else importances(known)
 
     @cached_property
