@@ -86,7 +86,7 @@ def section(seeds: int) -> str:
     found = {m: [alone(m, seed) for seed in range(seeds)] for m in ("dynosim", "TPE")}
     known = [reference, *(r for runs in found.values() for r in runs)]
     lines = [
-        f"`{SPACE.name}`: {space.size:,} combinations, {space.n_trials} simulations, {seeds} seeds.",
+        f"{space.size:,} combinations, {space.n_trials} simulations, {seeds} seeds.",
         "",
         "| method | median | worst | CPU s | peak MiB |",
         "|---|---:|---:|---:|---:|",
