@@ -41,6 +41,11 @@ def frontier_figure(result: SearchResult) -> Figure:
     _draw_frontier(axes, result, names)
     _draw_marks(axes, result, names)
     _dress(axes, result, names)
+    # Laid out once, not anew for every format: that takes as long as drawing.
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+        figure.set_layout_engine("none")
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +37,13 @@ def trial_columns(result: SearchResult) -> list[str]:
     return [*STATUS_COLUMNS, *shares, *DEPLOYMENT_COLUMNS, *objectives, *sorted(metrics - taken)]
 
 
-def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> list[dict[str, Any]]:
-    """Returns one mapping a trial; keys are those of :func:`trial_columns`, absent: unknown."""
-    chosen = result.trials if trials is None else trials
+def trial_rows(
+    result: SearchResult, trials: Iterable[Trial] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yields one mapping a trial; keys are those of :func:`trial_columns`, absent: unknown."""
     on_frontier = {trial.number for trial in result.frontier}
-    return [
-        {
+    for trial in result.trials if trials is None else trials:
+        yield {
             **trial.metrics,
             **asdict(trial.deployment),
             "number": trial.number,
@@ -55,8 +56,6 @@ def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> l
             CHANCE_COLUMN: result.p_non_dominated.get(trial.number),
             SHARE_COLUMN: result.shares_best.get(trial.number),
         }
-        for trial in chosen
-    ]
 
 
 def mark(result: SearchResult, trial: Trial) -> str:
