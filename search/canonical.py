@@ -16,9 +16,10 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.llm.catalog import list_models
 from dynosim.hardware_models.registry import find_module
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.search.engines import resolved
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for, scheduler_name
+from dynosim.sim.simulate import scheduler_name
 from dynosim.sim.workload.columns import Workload
 
 _EXPERTS_ONLY = ("enable_expert_parallel", "expert_distribution", "all2all_backend")
@@ -95,7 +96,7 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
     if deployment.prefill_replicas or deployment.is_scaled:
         return deployment
     try:
-        engine, _ = resolve_for(one_replica(deployment), workload)
+        engine = resolved(one_replica(deployment), workload)
     except UserError:
         return deployment
     args = engine.args

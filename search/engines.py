@@ -17,5 +17,11 @@ MOST_KEPT = 1 << 13
 @lru_cache(maxsize=MOST_KEPT)
 def planned(alone: Deployment, workload: Workload) -> tuple[ResolvedEngine, MemoryPlan]:
     """Returns the engine of one replica and what its memory holds; UserError for unknown names."""
-    engine, _ = resolve_for(alone, workload)
+    engine = resolved(alone, workload)
     return engine, plan_memory(engine)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def resolved(alone: Deployment, workload: Workload) -> ResolvedEngine:
+    """Returns the engine of one replica; UserError for unknown names."""
+    return resolve_for(alone, workload)[0]
