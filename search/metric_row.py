@@ -1,4 +1,4 @@
-"""The metrics of a trial in a tenth of a dictionary's memory: searches have thousands of trials."""
+"""The metrics of a trial in a fifth of a dictionary's memory: searches have thousands of trials."""
 
 from __future__ import annotations
 
