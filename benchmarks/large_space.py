@@ -3,7 +3,7 @@
     python benchmarks/large_space.py --output docs/search.md
 
 Each search has a process of its own. The reference is the frontier of all of them together and of
-a search with more of the space looked at and ten times the simulations.
+a search with more of the space looked at and five times the simulations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dynosim.search.study import search
 
 SPACE = Path(__file__).resolve().with_name("large_space.yaml")
 BEGIN, END = "<!-- large_space: begin -->", "<!-- large_space: end -->"
-REFERENCE_SAMPLE, REFERENCE_FACTOR = 200_000, 10
+REFERENCE_SAMPLE, REFERENCE_FACTOR = 150_000, 5
 BEYOND = 0.1
 """How far the hypervolume's reference lies beyond the worst of the frontier, of its extent."""
 
@@ -111,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="a page to write the table into")
     args = parser.parse_args()
     text = section(args.seeds)

@@ -74,11 +74,11 @@ def chances(
     model: ErrorModel | None = None,
     shared: SharedErrors | None = None,
 ) -> dict[int, float]:
-    """Returns by number the probability that a point of ``front`` is truly non-dominated.
+    """Returns by number the probability that a trial is truly non-dominated.
 
-    Among the feasible ``trials``. Without points that nothing was measured like; empty where an
-    objective's errors were never measured. ``model`` and ``shared`` are by default the shipped
-    ones.
+    Of the points of ``front`` and of those feasible ``trials`` that may be better than one of them;
+    without those that nothing was measured like. Empty where an objective's errors were never
+    measured. ``model`` and ``shared`` are by default the shipped ones.
     """
     model, shared = model or read_model(), shared or read_shared_errors()
     laws = [error_of(o.metric, is_open=is_open) for o in objectives]
@@ -94,9 +94,10 @@ def chances(
     if predicted is None:
         return {}
     rows = _dangerous(predicted, len(front), known, shared)
-    kept = _kept(predicted.only(rows), len(front), known, shared, seed)
-    pairs = zip(front, kept.tolist(), predicted.is_known.tolist(), strict=False)
-    return {trial.number: chance for trial, chance, is_known in pairs if is_known}
+    drawn = predicted.only(rows)
+    kept = _kept(drawn, known, shared, seed)
+    triples = zip(rows.tolist(), kept.tolist(), drawn.is_known.tolist(), strict=True)
+    return {ordered[row].number: chance for row, chance, is_known in triples if is_known}
 
 
 def _predicted(
@@ -173,19 +174,15 @@ def _dangerous(
 
 
 def _kept(
-    predicted: _Predicted,
-    size: int,
-    laws: Sequence[tuple[str, float]],
-    shared: SharedErrors,
-    seed: int,
+    predicted: _Predicted, laws: Sequence[tuple[str, float]], shared: SharedErrors, seed: int
 ) -> FloatArray:
-    """Returns in which share of the draws each of the first ``size`` rows is non-dominated."""
+    """Returns in which share of the draws each row is non-dominated."""
     import moocore
 
     draw = np.random.default_rng([seed, 6])
     uncertain = [i for i, (quantity, _) in enumerate(laws) if quantity != EXACT]
     names = [laws[i][0] for i in uncertain]
-    count = np.zeros(size)
+    count = np.zeros(len(predicted.loss))
     losses_drawn = predicted.loss + predicted.median
     for _ in range(DRAWS // CHUNK):
         batch = np.repeat(losses_drawn[None], CHUNK, axis=0)
@@ -194,7 +191,7 @@ def _kept(
             width = np.where(score > 0, predicted.up[:, uncertain], predicted.down[:, uncertain])
             batch[:, :, uncertain] += predicted.sign[uncertain] * score * width
         for points in batch:
-            count += moocore.is_nondominated(points, keep_weakly=True)[:size]
+            count += moocore.is_nondominated(points, keep_weakly=True)
     return np.asarray(count / DRAWS)
 
 

@@ -97,9 +97,9 @@ class SearchResult:
 
     @cached_property
     def p_non_dominated(self) -> Mapping[int, float]:
-        """The probability that a point of the frontier, by number, is truly non-dominated.
+        """The probability that a trial on or near the frontier, by number, is truly non-dominated.
 
-        See :mod:`dynosim.search.chance`; without points that nothing was measured like.
+        See :mod:`dynosim.search.chance`; without trials that nothing was measured like.
         """
         from dynosim.search.chance import chances
 

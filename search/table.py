@@ -21,7 +21,7 @@ STATUS_COLUMNS = ("number", "is_feasible", "reason", "detail", "on_frontier", "m
 
 
 CHANCE_COLUMN = "p_non_dominated"
-"""The probability that a point of the frontier is truly non-dominated, predictions being off."""
+"""The probability that a trial is truly non-dominated, since predictions err."""
 
 SHARE_COLUMN = "non_dominated_share"
 """Where there are replicates: the share of them in which nothing dominated the trial."""

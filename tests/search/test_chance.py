@@ -79,7 +79,9 @@ def shared(share: float, together: float = 0.0) -> SharedErrors:
 
 def found(trials: list[Trial], *objectives: Objective, **settings: Any) -> dict[int, float]:
     settings = {"is_open": True, "seed": 0, "model": model(), "shared": shared(0.5), **settings}
-    return chances(frontier(trials, objectives), trials, objectives, **settings)
+    front = frontier(trials, objectives)
+    every = chances(front, trials, objectives, **settings)
+    return {t.number: every[t.number] for t in front if t.number in every}
 
 
 def test_of_one_stack_only_what_each_has_of_its_own_can_turn_the_order() -> None:
@@ -162,6 +164,16 @@ def test_a_dominated_trial_within_the_errors_is_a_rival_and_a_hopeless_one_is_no
     both = found(close, TPOT)
     assert both[0] < 0.6
     assert found([*close, trial(2, mean_tpot_ms=30.0)], TPOT) == both
+
+
+def test_a_rival_has_a_chance_of_its_own() -> None:
+    trials = [trial(0, mean_tpot_ms=10.0), trial(1, mean_tpot_ms=10.5), trial(2, mean_tpot_ms=90.0)]
+    every = chances(
+        frontier(trials, [TPOT]), trials, [TPOT],
+        is_open=True, seed=0, model=model(), shared=shared(0.5),
+    )  # fmt: skip
+    assert every.keys() == {0, 1}
+    assert sum(every.values()) == 1.0, "one of them is the fastest"
 
 
 def test_the_very_same_figures_are_no_rival() -> None:

@@ -82,7 +82,9 @@ def test_neighbours_differ_in_one_axis() -> None:
     near = list(GRID.neighbours(GRID.index((1, 2, 3, 4, 5))))
     assert len(set(near)) == len(near) == 9 + 10 + 11 + 8 + 8
     for index in near:
-        assert sum(x != y for x, y in zip(GRID.coordinates(index), (1, 2, 3, 4, 5), strict=True)) == 1
+        assert (
+            sum(x != y for x, y in zip(GRID.coordinates(index), (1, 2, 3, 4, 5), strict=True)) == 1
+        )
 
 
 class Estimated:
