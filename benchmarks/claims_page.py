@@ -20,7 +20,9 @@ HEAD = """# Published claims, and what dynosim makes of them
 Each row is one file in `examples/claims/`: a baseline, a tuned deployment, one workload. The table
 is written by `benchmarks/claims_page.py`; one row by, for example,
 
-    dynosim explain examples/claims/stack.yaml --plot stack.png
+```bash
+dynosim explain examples/claims/fp16_to_fp8.yaml --plot fp8.png
+```
 
 Nothing here is fitted to the claims. *Ours* is tuned over baseline. A layer's factor is what it
 adds on top of the layers before it; *alone* is what it adds to the baseline by itself.

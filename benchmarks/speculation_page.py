@@ -187,8 +187,10 @@ A draft proposes `num_speculative_tokens` tokens, the model verifies all of them
 keeps those it would have produced itself, plus one of its own. That trades arithmetic for fewer
 steps: worth it while a step's time is memory traffic, a loss once it is arithmetic.
 
-    dynosim simulate --model llama-3.1-8b-instruct --gpu h100 --isl 500 --osl 200 \\
-        --max-concurrency 8 --speculative-method eagle3 --num-speculative-tokens 3
+```bash
+dynosim simulate --model llama-3.1-8b-instruct --gpu h100 --isl 500 --osl 200 \\
+    --max-concurrency 8 --speculative-method eagle3 --num-speculative-tokens 3
+```
 
 This page is written by `python benchmarks/speculation_page.py`.
 

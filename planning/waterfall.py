@@ -28,7 +28,10 @@ def waterfall_figure(ablation: Ablation, unit: str, title: str) -> Figure:
     axes.grid(visible=True, axis="y", color="#E6E6E6", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.legend(fontsize=8, loc="upper left")
+    # A layer that adds nothing is a bar of no height, at whose edge margins would end.
+    axes.use_sticky_edges = False
     axes.margins(y=0.12)
+    axes.set_ylim(bottom=0.0)
     return figure
 
 

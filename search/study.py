@@ -140,6 +140,7 @@ def search(
             screening=plan.screening,
             spelled=spelled,
             is_open=load.is_open,
+            screen=screen,
         )
         if replicates > 1 and ending == "finished":
             rivals = neighbourhood(result.frontier, result.trials, settled)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.engine.drafting import Drafting
-from dynosim.sim.engine.step_log import Steps
+from dynosim.sim.engine.step_times import StepTimes
 from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
@@ -193,7 +193,7 @@ def token_gaps_s(result: RunResult) -> Progressions:
     return Progressions(*np.concatenate(columns, axis=1))
 
 
-def _step_gaps_s(steps: Steps) -> FloatArray:
+def _step_gaps_s(steps: StepTimes) -> FloatArray:
     """Returns the gaps within stints as rows of dt, growth, count and weight."""
     gaps = np.stack([steps.dt_s, steps.growth_s, steps.counts, steps.num_decode])
     if not steps.is_pause.any():

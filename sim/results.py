@@ -16,6 +16,7 @@ from dynosim.sim.cluster.scaling.states import ScalingLog
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
+from dynosim.sim.engine.step_times import StepTimes
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.tiers.result import TierResult
 from dynosim.sim.workload.columns import Workload
@@ -37,7 +38,7 @@ class ReplicaLog:
     """
 
     steps: Steps
-    delivered: Steps
+    delivered: StepTimes
     stints: IntArray
     num_blocks: int
     verifications: IntArray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
@@ -324,7 +325,7 @@ class Recorder:
         return tokens
 
     def _first_token_s(
-        self, logs: list[tuple[ReplicaLog, Steps]], write_s: float = 0.0
+        self, logs: list[tuple[ReplicaLog, StepTimes]], write_s: float = 0.0
     ) -> FloatArray:
         """Returns when every request's first stint had its first token; NaN without one.
 
@@ -349,6 +350,7 @@ class Recorder:
 
 def _replica_log(log: StepLog, num_blocks: int, frontend: Frontend) -> ReplicaLog:
     steps = log.steps()
+    log.forget_runs()
     handed_over, handed_over_s = log.hand_overs()
     return ReplicaLog(
         steps=steps,

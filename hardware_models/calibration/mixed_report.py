@@ -193,14 +193,16 @@ each decoding sequence and query head fills a whole tile with one row. So decode
 
 With `waves = sequences x heads / slots`, `slots = processors x tiles that fit one`:
 
-    tile        = {tile_us} us + keys x (64 x prefill seconds per pair x slots / heads)
-    reread      = (heads / KV heads - 1) x min(1, {reread_share} x sequences / slots)
-                  x r^2 / (1 + r^2)
-    r           = KV cache of one KV head, all sequences / ({l2_share} x L2 cache)
-    decode      = max(tile x max(1, waves + 1/2), decode alone x (1 + reread))
-    overlap     = shorter last wave of the two: all of it where both fit one wave, else half
-    mixed       = prefill alone + decode - overlap
-                  + {empty_us} us x waves x (tiles of the chunk - 1)
+```text
+tile        = {tile_us} us + keys x (64 x prefill seconds per pair x slots / heads)
+reread      = (heads / KV heads - 1) x min(1, {reread_share} x sequences / slots)
+              x r^2 / (1 + r^2)
+r           = KV cache of one KV head, all sequences / ({l2_share} x L2 cache)
+decode      = max(tile x max(1, waves + 1/2), decode alone x (1 + reread))
+overlap     = shorter last wave of the two: all of it where both fit one wave, else half
+mixed       = prefill alone + decode - overlap
+              + {empty_us} us x waves x (tiles of the chunk - 1)
+```
 
 Four numbers are fitted ({date}); the tile's shape is the kernel's, its speed per key is that of
 prefill on the same GPU, the halves are those of a part-filled wave. It is exactly prefill or

@@ -150,9 +150,12 @@ class StepParts:
         ops = decompose(self.engine).attention
         gpu = self.engine.gpu
         taken_s = np.zeros(len(shapes.seconds))
-        for size in np.unique(shapes.num_decode[shapes.num_decode > 0]).tolist():
+        order = np.argsort(shapes.num_decode, kind="stable")
+        ends = np.cumsum(np.bincount(shapes.num_decode))
+        # Not np.unique, which would load numpy.ma for this.
+        for size in (1 + np.flatnonzero(np.diff(ends))).tolist():
             row = self.priced.attention.decode[size]
-            own = shapes.num_decode == size
+            own = order[ends[size - 1] : ends[size]]
             taken_s[own] = np.interp(shapes.context_tokens[own], row.context_tokens, row.seconds)
         per_token_s = sum(
             op.count * op.shape.decode_flop_per_pair / roofline.peak_flop_s(gpu, op.shape.compute)

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
-from dynosim.sim.engine.step_log import StepLog, Steps
+from dynosim.sim.engine.step_log import StepLog
+from dynosim.sim.engine.step_times import StepTimes
+
+_AT_ONCE = 1 << 16
+"""Runs whose delivery is worked out at once: what that takes beside the result stays small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +45,7 @@ class Frontend:
         ends_s = np.cumsum(work_s)
         return np.asarray(ends_s + np.maximum.accumulate(sent_s - (ends_s - work_s)))
 
-    def delivered(self, steps: Steps) -> Steps:
+    def delivered(self, steps: StepTimes) -> StepTimes:
         """Returns the steps as clients see them: each ends when its last answer was written.
 
         A run becomes up to four: its first step, those that leave as fast as they are written, the
@@ -52,7 +56,10 @@ class Frontend:
         work_s = np.asarray(steps.outputs * (self.output_s / self.servers), dtype=np.float64)
         ends_s = _ends_s(steps, work_s)
         before_s = np.concatenate((steps.start_s[:1], ends_s[:-1]))
-        return _as_written(steps, work_s, before_s)
+        slices = [slice(i, i + _AT_ONCE) for i in range(0, len(steps.counts), _AT_ONCE)]
+        return StepTimes.joined(
+            [_as_written(steps.part(runs), work_s[runs], before_s[runs]) for runs in slices]
+        )
 
 
 IDLE = Frontend()
@@ -130,7 +137,7 @@ class LiveFrontend:
         return writer.written_s(now_s)
 
 
-def _ends_s(steps: Steps, work_s: FloatArray) -> FloatArray:
+def _ends_s(steps: StepTimes, work_s: FloatArray) -> FloatArray:
     """Returns when the last step of every run has been written.
 
     A step is written once it has ended and the one before it is written. The ends of a run's steps
@@ -144,7 +151,7 @@ def _ends_s(steps: Steps, work_s: FloatArray) -> FloatArray:
     return np.asarray(sums_s + np.maximum.accumulate(alone_s - sums_s))
 
 
-def _as_written(steps: Steps, work_s: FloatArray, before_s: FloatArray) -> Steps:
+def _as_written(steps: StepTimes, work_s: FloatArray, before_s: FloatArray) -> StepTimes:
     """Returns the steps of runs that begin to be written behind ``before_s``."""
     dt_s, growth_s, counts = steps.dt_s, steps.growth_s, steps.counts
     first_end_s = steps.start_s + dt_s
@@ -196,12 +203,12 @@ def _steps_behind(
 
 
 def _joined(
-    steps: Steps,
+    steps: StepTimes,
     start_s: FloatArray,
     dt_s: FloatArray,
     growth_s: FloatArray,
     counts: FloatArray,
-) -> Steps:
+) -> StepTimes:
     """Returns pieces of runs, rows of one column a run, as runs in order of time."""
     present = counts.T.ravel() > 0.0
     run = np.repeat(np.arange(counts.shape[1]), len(counts))[present]
@@ -209,7 +216,7 @@ def _joined(
     def flat(pieces: FloatArray) -> FloatArray:
         return np.asarray(pieces.T.ravel()[present])
 
-    return Steps(
+    return StepTimes(
         is_pause=steps.is_pause[run],
         start_s=flat(start_s),
         dt_s=flat(dt_s),
@@ -217,12 +224,4 @@ def _joined(
         counts=flat(counts),
         num_decode=steps.num_decode[run],
         num_first=steps.num_first[run],
-        used_blocks=steps.used_blocks[run],
-        running=steps.running[run],
-        waiting=steps.waiting[run],
-        prefill_tokens=steps.prefill_tokens[run],
-        blocked=steps.blocked[run],
-        held_by=steps.held_by[run],
-        context_tokens=steps.context_tokens[run],
-        prefill_attention_s=steps.prefill_attention_s[run],
     )

@@ -12,7 +12,6 @@ from dynosim.sim.cluster.rank_router import RankRouter
 from dynosim.sim.cluster.router_inputs import RouterInputs
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.routers.base import ReplicaView, Router, RouterContext
-from dynosim.sim.random_streams import stream
 
 _ROUTERS = "dynosim.sim.cluster.routers"
 
@@ -86,10 +85,9 @@ def make_routing(
     module = find_module(_ROUTERS, "router", options.router)
     routers: list[Router] = []
     for number in range(options.router_replicas):
-        rng = stream(seed, f"routing {number}" if number else "routing")
         router: Router = module.make(
             RouterContext(
-                num_replicas=num_replicas, seed=seed, rng=rng, options=options, inputs=inputs
+                num_replicas=num_replicas, seed=seed, number=number, options=options, inputs=inputs
             )
         )
         routers.append(RankRouter(router, balancers, ranks) if balancers else router)

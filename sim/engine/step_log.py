@@ -10,7 +10,8 @@ from struct import Struct
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
+from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.sim.engine.step_times import StepTimes
 
 # Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
 _RUN = Struct("=4d5i3iqd")
@@ -187,6 +188,10 @@ class StepLog:
         counts = (rows[name].copy() for name in (*_COUNTS, *_SHAPES))
         return Steps(is_pause, *floats, *counts)
 
+    def forget_runs(self) -> None:
+        """Lets go of the runs, of which somebody has the :class:`Steps`."""
+        self._runs = bytearray()
+
     def stints(self) -> IntArray:
         """Returns (request, first_step, end_step) rows, one per stint, in order of their ends."""
         return self._valid(self._stints, 0)
@@ -211,29 +216,16 @@ class StepLog:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """An engine's steps as runs, one array element a run.
+class Steps(StepTimes):
+    """An engine's steps, with the state they left and the work they did.
 
-    The ``j``-th step (from 0) of a run lasts ``dt_s + j * growth_s``; in each of its steps
-    ``num_decode`` requests get a token that is not their first, and ``num_first`` the first one of
-    a stint. Where ``is_pause``, the run is one step that ``num_decode`` requests sit out, and they
-    get their token with the next run that is none. The
-    other columns are KV blocks held and requests running and waiting at the run's end.
-
-    Every step computes ``prefill_tokens`` of prompts, whose attention alone took
-    ``prefill_attention_s``. Before the first one those who decode had ``context_tokens`` in sum,
-    and ``num_decode`` more before each further one. When the batch was formed
-    ``blocked`` requests could not enter, the next of them for want of ``held_by``
-    (:mod:`~dynosim.sim.engine.holds`).
+    KV blocks held and requests running and waiting are those at the run's end. Every step computes
+    ``prefill_tokens`` of prompts, whose attention alone took ``prefill_attention_s``. Before the
+    first one those who decode had ``context_tokens`` in sum, and ``num_decode`` more before each
+    further one. When the batch was formed ``blocked`` requests could not enter, the next of them
+    for want of ``held_by`` (:mod:`~dynosim.sim.engine.holds`).
     """
 
-    is_pause: BoolArray
-    start_s: FloatArray
-    dt_s: FloatArray
-    growth_s: FloatArray
-    counts: FloatArray
-    num_decode: IntArray
-    num_first: IntArray
     used_blocks: IntArray
     running: IntArray
     waiting: IntArray
@@ -242,44 +234,3 @@ class Steps:
     held_by: IntArray
     context_tokens: IntArray
     prefill_attention_s: FloatArray
-
-    def __len__(self) -> int:
-        return int(self.counts.sum())
-
-    @property
-    def outputs(self) -> IntArray:
-        """How many answers go on in every step of a run."""
-        return np.asarray(np.where(self.is_pause, 0, self.num_decode) + self.num_first)
-
-    @property
-    def durations_s(self) -> FloatArray:
-        """The duration of every run; their sum is the time that the engine was busy."""
-        return self._elapsed_s(slice(None), self.counts)
-
-    def ends_s(self, step: IntArray) -> FloatArray:
-        """Returns the end times of the given steps, numbered from 0 over all runs."""
-        last = np.cumsum(self.counts)
-        run = np.searchsorted(last, step, side="right")
-        ordinal = step - (last[run] - self.counts[run]) + 1
-        return np.asarray(self.start_s[run] + self._elapsed_s(run, ordinal))
-
-    def num_tokens(self, first: IntArray, end: IntArray) -> IntArray:
-        """Returns how many tokens stints over the steps [first, end) have."""
-        pauses = self._pauses
-        return np.asarray(
-            end - first - np.searchsorted(pauses, end) + np.searchsorted(pauses, first + 1)
-        )
-
-    def token_steps(self, first: int, end: int) -> IntArray:
-        """Returns the steps at whose ends a stint over [first, end) has its tokens."""
-        steps = np.arange(first, end)
-        return np.asarray(steps[(steps == first) | ~np.isin(steps, self._pauses)])
-
-    @property
-    def _pauses(self) -> IntArray:
-        """The numbers of the steps that are pauses, ascending."""
-        return np.asarray(np.cumsum(self.counts)[self.is_pause] - 1, dtype=np.int64)
-
-    def _elapsed_s(self, run: IntArray | slice, steps: FloatArray) -> FloatArray:
-        growth_s = 0.5 * steps * (steps - 1) * self.growth_s[run]
-        return np.asarray(steps * self.dt_s[run] + growth_s)

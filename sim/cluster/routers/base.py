@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from dynosim.sim.cluster.replica_view import ReplicaView
 from dynosim.sim.cluster.router_inputs import RouterInputs
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.time_prediction import TimePrediction
+from dynosim.sim.random_streams import stream
 
 __all__ = ["ReplicaView", "Router", "RouterContext"]
 
@@ -34,13 +36,21 @@ class Router(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RouterContext:
-    """What a router is made from; ``inputs`` are provided by the run for routers that ask."""
+    """What the router of a ``number``, from 0, is made from.
+
+    ``inputs`` are provided by the run for routers that ask.
+    """
 
     num_replicas: int
     seed: int
-    rng: np.random.Generator
+    number: int
     options: RouterOptions
     inputs: RouterInputs
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Draws of this router's own; those who draw nothing spare the import behind it."""
+        return stream(self.seed, f"routing {self.number}" if self.number else "routing")
 
     @property
     def prompts(self) -> Prompts:

@@ -6,13 +6,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeFloat, PositiveInt
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.case import Case
 from dynosim.hardware_models.measure.compare import compare
@@ -28,7 +29,7 @@ from dynosim.hardware_models.measure.write import (
     manifest,
     write_tables,
 )
-from dynosim.terminal import print_note, table
+from dynosim.terminal import print_json, print_note, table
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
@@ -131,6 +132,7 @@ def calibrate_measure_command(
     cuda_graphs: Graphs = True,
     threads: Threads = 1,
     with_shipped: Compare = False,
+    json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
@@ -155,6 +157,9 @@ def calibrate_measure_command(
         unreached, interrupted = summary.unreached, summary.interrupted
         print_note(_ending(summary), quiet=quiet)
     write_tables(ledger, ledger.path.parent, unreached)
+    if json:
+        print_json(_as_json(ledger, unreached, with_shipped=with_shipped))
+        return INTERRUPTED if interrupted else 0
     print("\n".join(_report(ledger, unreached)))
     if with_shipped:
         print("\n" + _comparison(ledger))
@@ -258,6 +263,17 @@ def _report(ledger: Ledger, unreached: int) -> list[str]:
     if gpu or (folder / CARD).is_file():
         return [*lines, f"Use them: dynosim simulate {use} ..."]
     return [*lines, "No card of this device yet: that needs a matrix product and a copy"]
+
+
+def _as_json(ledger: Ledger, unreached: int, *, with_shipped: bool) -> dict[str, Any]:
+    """Returns the manifest, where it lies, and the ratios if asked for (none: no tables)."""
+    answer = manifest(ledger, unreached) | {"written_to": str(ledger.path.parent)}
+    if with_shipped:
+        try:
+            answer["measured_over_shipped"] = [asdict(ratio) for ratio in compare(ledger)]
+        except UserError as error:
+            answer |= {"measured_over_shipped": [], "reason": error.message}
+    return answer
 
 
 def _skip(skip: dict[str, Any]) -> str:

@@ -1,0 +1,116 @@
+"""The unit of a field or a metric, told from its name: names carry their units."""
+
+from __future__ import annotations
+
+ENDINGS = (
+    ("_tok_s_per_gpu", "tok/s/GPU"),
+    ("_tok_s_per_user", "tok/s/user"),
+    ("_per_million_output_tokens", "USD per million output tokens"),
+    ("_per_output_token", "J/token"),
+    ("_bytes_s", "B/s"),
+    ("_flop_s", "FLOP/s"),
+    ("_gb_s", "GB/s"),
+    ("_mbit_s", "Mbit/s"),
+    ("_usd_hour", "USD/h"),
+    ("_usd_per_hour", "USD/h"),
+    ("_per_hour", "1/h"),
+    ("_gpu_hours", "GPU·h"),
+    ("_hours", "h"),
+    ("_percent", "%"),
+    ("_bytes", "B"),
+    ("_gib", "GiB"),
+    ("_gb", "GB"),
+    ("_usd", "USD"),
+    ("_ms", "ms"),
+    ("_s", "s"),
+    ("_w", "W"),
+    ("_watts", "W"),
+    ("_tokens", "tokens"),
+    ("_len", "tokens"),
+    ("_iters", "steps"),
+    ("_blocks", "blocks"),
+    ("_share", "share, 0 to 1"),
+    ("_rate", "share, 0 to 1"),
+    ("_cv", "share of the mean"),
+    ("_replicas", "replicas"),
+    ("_size", "GPUs"),
+    ("_turns", "requests"),
+    ("_retries", "retries"),
+)
+"""Endings of names and what they stand for; the first that fits holds."""
+
+NAMES = {
+    "duration": "s",
+    "request_throughput": "req/s",
+    "request_goodput": "req/s",
+    "output_throughput": "tok/s",
+    "total_token_throughput": "tok/s",
+    "request_rate": "req/s",
+    "request_rates": "s:req/s",
+    "output_tok_s_per_gpu": "tok/s/GPU",
+    "gpu_hours": "GPU·h",
+    "gpu_hours_starting": "GPU·h",
+    "gpu_hours_reserve": "GPU·h",
+    "usd_per_hour": "USD/h",
+    "usd_total": "USD",
+    "gpu_memory_utilization": "share, 0 to 1",
+    "prefill_gpu_memory_utilization": "share, 0 to 1",
+    "batch_wait_max_tokens_ratio": "share, 0 to 1",
+    "router_max_kv_use": "share, 0 to 1",
+    "slo_attainment": "share, 0 to 1",
+    "autoscaler_tolerance": "share, 0 to 1",
+    "kv_usage_mean": "share, 0 to 1",
+    "kv_usage_peak": "share, 0 to 1",
+    "prefill_kv_usage_mean": "share, 0 to 1",
+    "prefill_kv_usage_peak": "share, 0 to 1",
+    "link_use": "share, 0 to 1",
+    "quality": "share, 0 to 1",
+    "random_range_ratio": "share of the mean",
+    "failure_rate_per_hour": "1/h",
+    "mean_gpus": "GPUs",
+    "num_gpus": "GPUs",
+    "max_gpus": "GPUs",
+    "mean_watts": "W",
+    "max_watts": "W",
+    "data_parallel_size": "ranks",
+    "prefill_data_parallel_size": "ranks",
+    "pipeline_parallel_size": "stages",
+    "prefill_pipeline_parallel_size": "stages",
+    "block_size": "tokens",
+    "max_model_len": "tokens",
+    "max_num_seqs": "sequences",
+    "prefill_max_num_seqs": "sequences",
+    "long_prefill_token_threshold": "tokens",
+    "num_gpu_blocks_override": "blocks",
+    "scheduler_recv_interval": "steps",
+    "api_server_count": "processes",
+    "replicas": "replicas",
+    "router_replicas": "routers",
+    "prefix_zipf": "exponent",
+    "num_prefixes": "prefixes",
+    "num_prompts": "requests",
+    "limit": "requests",
+    "max_concurrency": "requests",
+    "router_max_outstanding": "requests",
+    "router_max_waiting": "requests",
+    "router_max_queue": "requests",
+    "kv_tier_loads": "requests",
+    "autoscaler_step": "replicas",
+    "spec_decode_acceptance_rate": "%",
+    "spec_decode_acceptance_length": "tokens",
+    "speculative_acceptance_rates": "share, 0 to 1",
+    "trace_block_tokens": "tokens",
+    "n_trials": "simulations",
+}
+"""Names whose ending does not say it."""
+
+COUNTED = ("completed", "failed", "retries", "requests_held", "prefill_requests")
+
+
+def unit(name: str) -> str:
+    """Returns the unit of a name; a dash where it is a bare number or a word."""
+    if name in NAMES:
+        return NAMES[name]
+    if name in COUNTED or name.startswith("rejected") or name == "max_concurrent_requests":
+        return "requests"
+    return next((u for ending, u in ENDINGS if name.endswith(ending)), "–")
