@@ -39,6 +39,23 @@ REMEDIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("warm reserve of 5", {"warm_replicas": 5}),
 )
 SLO = {"ttft": 2000.0}
+_FIXED: dict[str, Any] = {"autoscaler": None, "max_replicas": None, "prefill_max_replicas": None}
+_FIXED |= {"prefill_autoscaler_target": None, "autoscaler_target": None, "startup_s": None}
+POOLS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("4 and 3, always", _FIXED | {"prefill_replicas": 4, "replicas": 3}),
+    ("3 and 2, always", _FIXED | {"prefill_replicas": 3, "replicas": 2}),
+    (
+        "prefill 3, decode scaled",
+        {"prefill_autoscaler": "none", "prefill_max_replicas": None, "prefill_replicas": 3},
+    ),
+    (
+        "prefill scaled, decode 2",
+        {"autoscaler": None, "max_replicas": None, "replicas": 2, "prefill_autoscaler": "keda"},
+    ),
+    ("each by itself", {}),
+    ("each by itself, and one of each crashes", {"failures": "crash@400:prefill0, crash@420:0"}),
+)
+POOLS_SLO = {"ttft": 1000.0, "tpot": 20.0}
 
 HEAD = """# Autoscaling, cold starts and failures
 
@@ -63,7 +80,14 @@ TAIL = """
 - With `min_replicas: 0` requests wait at the router for a first replica (`requests_held`).
 - With `autoscaler_slo_ttft_ms` a run says when no number of replicas can keep the SLO, because a
   prompt alone on a replica takes longer.
-- Prefill and decode pools do not scale or fail yet: with `prefill_replicas` that is refused.
+- With `prefill_replicas` each pool has an autoscaler, bounds, windows, a reserve and starts of its
+  own (`prefill_autoscaler`, `prefill_max_replicas`, …; what is left out holds for both, and
+  `prefill_autoscaler: none` leaves that pool alone). `slo_attainment` is then of TTFT in the
+  prefill pool (`autoscaler_slo_ttft_ms`) and of TPOT in the other (`autoscaler_slo_tpot_ms`).
+- Of two pools a request needs a replica each: with either its attempt ends, what is on the wire
+  between them stops, and blocks kept or taken for it are free at the end of the step in progress.
+  A prefill replica drains until its last block has been read. Both pools' starts share the storage.
+- KV tiers of a replica that starts again are empty, but for shared storage.
 - A crash, a lost GPU or a router's restart breaks connections at once; engines notice at the end of
   the step in progress. What a client does then is the workload's `client_*` options: without
   `client_retries` the request is lost (`rejected_failed`, `rejected_timed_out`). Time lost in
@@ -78,11 +102,14 @@ def main() -> None:
     starts = sweep("startup_cliff", "startup_s", STARTS_S)
     spike = read("spike")
     remedies = [(name, run(spike, **change)) for name, change in REMEDIES]
+    pools = read_question("examples/disaggregation/scaled_pools.yaml", {})
+    split = [(name, run(pools, **change)) for name, change in POOLS]
     print(HEAD)
     print("\n".join(_interval_table(intervals)))
     print("\n".join(_start_table(starts)))
     print("\n".join(_remedy_table(remedies)))
     print("\n".join(_at_once_table(spike)))
+    print("\n".join(_pools_table(split)))
     print("![Replicas and time to first token](images/autoscaling.png)")
     print(TAIL)
     draw(intervals, starts, remedies)
@@ -181,6 +208,33 @@ def _at_once_table(question: Question) -> Iterator[str]:
         spec = start_spec(deployment, engine, plan)
         ends = [f"{max(start_at_once(spec, count)):.1f}" for count in counts]
         yield f"| {method} | {' | '.join(ends)} |"
+    yield ""
+
+
+def _pools_table(rows: list[tuple[str, Simulation]]) -> Iterator[str]:
+    yield "## Two pools, each by itself\n"
+    yield (
+        "`examples/disaggregation/scaled_pools.yaml`: Llama-3.1-8B on H100, 5 to 45 requests a\n"
+        "second and back within a quarter of an hour, prompts of 3,000 and answers of 200 tokens,\n"
+        "starts of 30 s; the share of requests with TTFT within 1 s and TPOT within 20 ms.\n"
+    )
+    yield (
+        "| prefill and decode engines | prefill, mean | decode, mean | p90 TTFT (s) | "
+        "p90 TPOT (ms) | both kept | GPU-hours |"
+    )
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for name, simulation in rows:
+        metrics = simulation.metrics(POOLS_SLO)
+        d, hours = simulation.deployment, metrics["duration"] / 3600.0
+        means = {
+            prefix: metrics.get(f"{prefix}replicas_mean", getattr(d, f"{prefix}replicas"))
+            for prefix in ("prefill_", "")
+        }
+        paid = metrics.get("gpu_hours", d.num_gpus * hours)
+        yield (
+            f"| {name} | {means['prefill_']:.2f} | {means['']:.2f} | {_p90_s(metrics)} | "
+            f"{metrics['p90_tpot_ms']:.1f} | {metrics['slo_attainment']:.0%} | {paid:.2f} |"
+        )
     yield ""
 
 

@@ -109,6 +109,11 @@ class KvTransfer:
     first_token: FirstToken
     layers: int
 
+    @property
+    def passes_pcie(self) -> bool:
+        """Whether bytes pass the GPUs' PCIe links: network interfaces, too, are behind those."""
+        return self.fabric != "nvlink"
+
 
 def kv_transfer(
     prefill: ResolvedEngine,

@@ -133,9 +133,10 @@ def _check(space: SearchSpace) -> None:
     has_one_pool = any(count == 0 for count in given.get("prefill_replicas", (0,)))
     if has_one_pool and given.get("replicas", (1,)) != (1,):
         raise UserError("is what a plan finds", where="replicas", hint="leave it out")
-    if given.get("autoscaler", (None,)) != (None,):
-        hint = "leave it out: a curve's costs are also given hour by hour"
-        raise UserError("a plan is of a fixed fleet", where="autoscaler", hint=hint)
+    for name in ("autoscaler", "prefill_autoscaler"):
+        if given.get(name, (None,)) != (None,):
+            hint = "leave it out: a curve's costs are also given hour by hour"
+            raise UserError("a plan is of a fixed fleet", where=name, hint=hint)
     if space.size > space.n_trials:
         raise UserError(
             f"{space.size:,} candidates, each of which takes a search of its own",

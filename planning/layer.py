@@ -10,11 +10,15 @@ from dynosim.hardware_models.kv_tiers import KvTierOptions
 from dynosim.hardware_models.startup.options import StartupOptions
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.scaling.options import ScalingOptions
-from dynosim.sim.deployment import Deployment
+from dynosim.sim.deployment import OF_PREFILL_POOL, Deployment
 
 
 def _own(options: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(options))
+
+
+def _of_prefill(options: type[Any]) -> tuple[str, ...]:
+    return tuple(f"prefill_{name}" for name in _own(options) if name in OF_PREFILL_POOL)
 
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -38,6 +42,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "kv_transfer_latency_ms",
         *_own(StartupOptions),
         *_own(ScalingOptions),
+        *_of_prefill(StartupOptions),
+        *_of_prefill(ScalingOptions),
     ),
     "model and precision": ("model", "quantization", "kv_cache_dtype", "expert_distribution"),
     "runtime and kernels": (
@@ -83,6 +89,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "prefill_gpu_memory_utilization",
         "local_prefill_below_tokens",
         *_own(KvTierOptions),
+        *_of_prefill(KvTierOptions),
     ),
     "client and edge": ("api_server_count", "prefill_router", *_own(RouterOptions)),
 }

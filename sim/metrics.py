@@ -49,6 +49,9 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
         metrics |= _tier_hits(result.tiers, metrics["total_input_tokens"])
     if result.hand_overs is not None:
         metrics |= _hand_over_use(result.hand_overs, metrics["duration"])
+        if (tiers := result.hand_overs.tiers) is not None:
+            hits = _tier_hits(tiers, metrics["total_input_tokens"])
+            metrics |= {f"prefill_{name}": value for name, value in hits.items()}
     if result.drafting is not None:
         metrics |= _verification(result, result.drafting)
     return metrics
@@ -96,9 +99,8 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
             "server_e2el": e2el_s - network_s,
         }
     parts_s = {"router": router_s, "queue": queue_s, "prefill": rest_s}
-    if result.tiers is not None:
-        load_s = np.zeros(len(ttft_s))
-        np.add.at(load_s, result.tiers.request, result.tiers.end_s - result.tiers.start_s)
+    if tiers := _tiers(result):
+        load_s = sum([_load_s(result, own) for own in tiers], start=np.zeros(len(ttft_s)))
         load_s = np.where(result.completed, load_s, np.nan)
         parts_s |= {"queue": queue_s - load_s, "kv_load": load_s}
     if result.hand_overs is not None:
@@ -112,6 +114,28 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
     }
+
+
+def _tiers(result: RunResult) -> list[TierResult]:
+    """Returns the tiers of every pool that has some."""
+    hand_overs = result.hand_overs
+    found = [result.tiers, None if hand_overs is None else hand_overs.tiers]
+    return [tiers for tiers in found if tiers is not None]
+
+
+def _load_s(result: RunResult, tiers: TierResult) -> FloatArray:
+    """Returns for how long every request's KV was coming while the request was queued.
+
+    That of attempts that came to nothing is part of the time until it was routed, and that of
+    requests that were preempted is later.
+    """
+    at = tiers.request
+    counts = (tiers.start_s >= result.routed_s[at]) & (tiers.start_s <= result.scheduled_s[at])
+    load_s = np.zeros(len(result.workload))
+    # One that was given up for want of blocks did not go on until its end.
+    end_s = np.minimum(tiers.end_s, result.scheduled_s[at])
+    np.add.at(load_s, at[counts], (end_s - tiers.start_s)[counts])
+    return load_s
 
 
 def _counts_and_rates(result: RunResult) -> Metrics:

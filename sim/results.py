@@ -63,13 +63,16 @@ class HandOvers:
     ``replica`` is the prefill replica, -1 where the decode pool did all of it; ``transfer_s``
     passed from the prompt's end there to the arrival of all its KV (0 where there was none). The
     first token that a prefill replica samples is in its log; clients see it only where it is among
-    those ``handed_over`` to a decode replica.
+    those ``handed_over`` to a decode replica. ``scaling`` is what became of prefill replicas that
+    came and went, ``tiers`` what lay below their GPUs' memory.
     """
 
     replica: IntArray
     transfer_s: FloatArray
     replicas: tuple[ReplicaLog, ...]
     links: tuple[LinkUse, ...]
+    scaling: ScalingLog | None = None
+    tiers: TierResult | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +218,9 @@ class Recorder:
 
     def take_back(self, index: int) -> None:
         """Notes that a request is no longer where it was handed over to."""
-        self.replica[index] = -1
+        self.replica[index] = self.prefill_replica[index] = -1
         self._routed_s[index] = math.nan
+        self.transfer_s[index] = 0.0
 
     def record(self, seq: Sequence, time_s: float) -> None:
         """Notes that a request has all its tokens; raises AssertionError if it had before.

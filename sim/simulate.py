@@ -20,14 +20,15 @@ from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.router_options import RouterOptions
-from dynosim.sim.cluster.scaling.planning import plan_scaling
+from dynosim.sim.cluster.scaling.failures import check_failures
+from dynosim.sim.cluster.scaling.planning import check_attainment, infeasible, plan_scaling
 from dynosim.sim.deployment import OF_PREFILL_POOL, Deployment
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import RunResult
-from dynosim.sim.scaling_metrics import scaling_metrics
+from dynosim.sim.scaling_metrics import ScaledPool, scaling_metrics
 from dynosim.sim.workload.columns import Workload
 
 T = TypeVar("T")
@@ -97,13 +98,28 @@ class Simulation:
     def metrics(self, slos_ms: Mapping[str, float] | None = None) -> Metrics:
         """Returns :func:`dynosim.sim.metrics.summarize`, and rates and cost per GPU."""
         metrics = summarize(self.result, slos_ms)
-        num_gpus: float = self.deployment.num_gpus
-        if self.deployment.is_scaled and self.result.scaling is not None:
-            gpus = self.deployment.gpus_per_replica
-            price = self.usd_per_gpu_hour
-            metrics |= scaling_metrics(self.result, self.result.scaling, gpus, price)
-            num_gpus = metrics["mean_gpus"]
-        return metrics | per_gpu(metrics, num_gpus, self.usd_per_gpu_hour)
+        pools = self._scaled_pools() if self.deployment.is_scaled else []
+        if not pools:
+            return metrics | per_gpu(metrics, self.deployment.num_gpus, self.usd_per_gpu_hour)
+        metrics |= scaling_metrics(*pools)
+        price = self.usd_per_gpu_hour
+        if price is not None and self.prefill is not None and metrics["gpu_hours"]:
+            price = metrics["usd_total"] / metrics["gpu_hours"]
+        return metrics | per_gpu(metrics, metrics["mean_gpus"], price)
+
+    def _scaled_pools(self) -> list[ScaledPool]:
+        """Returns what became of the replicas of every pool, the one that answers first."""
+        hand_overs = self.result.hand_overs
+        logs = [self.result.scaling, None if hand_overs is None else hand_overs.scaling]
+        return [
+            ScaledPool(
+                log=log,
+                gpus_per_replica=planned.engine.args.gpus_per_replica,
+                usd_per_gpu_hour=planned.engine.gpu.cloud_price_usd_hour,
+            )
+            for log, planned in zip(logs, (self.decode, self.prefill), strict=True)
+            if log is not None and planned is not None
+        ]
 
 
 def simulate(
@@ -130,14 +146,38 @@ def simulate(
         )
     spec = cluster_spec(deployment, decode, prefill, leap=leap)
     if deployment.is_scaled:
-        scaling, notes = plan_scaling(deployment, decode.engine, decode.memory, spec, workload)
-        spec = replace(spec, scaling=scaling)
+        spec, notes = scaled(deployment, spec, decode, prefill, workload)
         warnings += notes
     result = run_cluster(spec, workload, seed)
     warnings += _refusals(result, _limit(decode.engine, spec))
     return Simulation(
         deployment=deployment, decode=decode, prefill=prefill, result=result, warnings=warnings
     )
+
+
+def scaled(
+    deployment: Deployment,
+    spec: ClusterSpec,
+    decode: PlannedEngine,
+    prefill: PlannedEngine | None,
+    workload: Workload,
+) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Returns the cluster with the scaling of every pool, and what its user should know of it."""
+    reason = infeasible(deployment, spec, workload)
+    pool, split = deployment.prefill_pool, spec.prefill
+    check_failures(deployment.failures, has_prefill=pool is not None)
+    scaling, notes = plan_scaling(deployment.decode_pool, decode.engine, decode.memory, reason)
+    if reason:
+        notes += (f"infeasible with any number of replicas: {reason}",)
+    if pool is not None and prefill is not None and split is not None:
+        check_attainment(deployment, pool)
+        engine, memory = prefill.engine, prefill.memory
+        theirs, more = located_in_prefill(
+            lambda pool: plan_scaling(pool, engine, memory, pool_name="prefill"), pool
+        )
+        split = replace(split, pool=replace(split.pool, scaling=theirs))
+        notes = tuple(dict.fromkeys(notes + more))
+    return replace(spec, scaling=scaling, prefill=split), notes
 
 
 def plan_pool(
@@ -217,12 +257,6 @@ def cluster_spec(
     pool = deployment.prefill_pool
     if prefill is None or pool is None:
         return spec
-    if spec.tiers is not None:
-        raise UserError(
-            "KV tiers below GPU memory are not modelled beside a prefill pool",
-            where=f"kv_{spec.tiers.tiers[0].name}_gib",
-            hint="0, or prefill_replicas: 0",
-        )
     engine = decode.engine
     transfer = transfer_between(deployment, prefill.engine, engine)
     split = PrefillSpec(
@@ -234,7 +268,9 @@ def cluster_spec(
     caching = spec.limits.enable_prefix_caching and caches
     limits = replace(spec.limits, enable_prefix_caching=caching)
     longest = _longest_of_both(spec, split)
-    return replace(spec, limits=limits, prefill=split, max_prompt_tokens=longest)
+    # Whoever keeps no prefixes has nothing to find in tiers.
+    tiers = spec.tiers if caching else None
+    return replace(spec, limits=limits, prefill=split, max_prompt_tokens=longest, tiers=tiers)
 
 
 def transfer_between(
@@ -275,19 +311,18 @@ def _longest_of_both(spec: ClusterSpec, split: PrefillSpec) -> int | None:
     return min(ours, theirs) if is_paused else theirs
 
 
-def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> ClusterSpec:
-    engine, memory, timer = planned.engine, planned.memory, planned.timer
+def engine_limits(engine: ResolvedEngine, *, leap: bool, lockstep: bool = False) -> EngineLimits:
+    """Returns the scheduling limits of a resolved engine; UserError for options that it lacks.
+
+    ``lockstep`` says that data-parallel ranks step together.
+    """
     args = engine.args
     assert args.max_num_seqs is not None, "unresolved engine"
     assert args.max_num_batched_tokens is not None, "unresolved engine"
-    assert args.max_model_len is not None, "unresolved engine"
-    backend = engine.backend.name
-    scheduler = scheduler_name(backend)
+    scheduler = scheduler_name(engine.backend.name)
     _check_options(scheduler, args)
-    rules = data_parallel_rules(backend)
-    lockstep = timer if isinstance(timer, DataParallelTimer) else None
-    conservativeness = args.schedule_conservativeness
-    limits = EngineLimits(
+    factor = data_parallel_rules(engine.backend.name).conservativeness_factor if lockstep else 1.0
+    return EngineLimits(
         scheduler=scheduler,
         scheduling_policy=_policy(scheduler, args.scheduling_policy),
         long_prefill_token_threshold=args.long_prefill_token_threshold,
@@ -297,8 +332,7 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
         enable_prefix_caching=bool(args.enable_prefix_caching),
         enable_chunked_prefill=bool(args.enable_chunked_prefill),
         enable_mixed_chunk=args.enable_mixed_chunk,
-        schedule_conservativeness=conservativeness
-        * (rules.conservativeness_factor if lockstep else 1.0),
+        schedule_conservativeness=args.schedule_conservativeness * factor,
         scheduler_recv_interval=args.scheduler_recv_interval,
         batch_wait_timeout_iters=args.batch_wait_timeout_iters,
         batch_wait_max_tokens_ratio=args.batch_wait_max_tokens_ratio,
@@ -312,6 +346,16 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
         drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
+
+
+def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> ClusterSpec:
+    engine, memory, timer = planned.engine, planned.memory, planned.timer
+    args = engine.args
+    assert args.max_model_len is not None, "unresolved engine"
+    backend = engine.backend.name
+    rules = data_parallel_rules(backend)
+    lockstep = timer if isinstance(timer, DataParallelTimer) else None
+    limits = engine_limits(engine, leap=leap, lockstep=lockstep is not None)
     return ClusterSpec(
         timer=timer.own if isinstance(timer, DataParallelTimer) else timer,
         limits=limits,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from dynosim.search.figure import COLOURS, GREY, axis_metrics
@@ -123,10 +124,16 @@ def _draw_repeats(axes: Axes, one: Measured, names: Names, at: Point, label: str
 def _dress(axes: Axes, result: SearchResult, names: Names, verdict: Verdict) -> None:
     axes.set_xlabel(METRICS[names[0]].axis)
     axes.set_ylabel(METRICS[names[1]].axis)
-    models = sorted({str(t.deployment.model) for t in result.trials})
+    models = sorted({_model_name(t.deployment.model) for t in result.trials})
     title = f"{', '.join(models[:3])}: predicted and measured\nverdict: {verdict.word}"
     axes.set_title(title, fontsize=11)
     axes.grid(visible=True, color="#E6E6E6", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.margins(0.1)
     axes.legend(fontsize=8, framealpha=0.9, loc="best")
+
+
+def _model_name(model: str) -> str:
+    """Returns a model's name; of one named by its configuration, that of the folder."""
+    path = PurePath(model)
+    return path.parent.name or model if path.suffix == ".json" else model

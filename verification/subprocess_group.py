@@ -27,9 +27,11 @@ def running(
     *,
     env: Mapping[str, str] | None = None,
     grace_s: float = GRACE_S,
+    talks: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Starts a program in a session of its own, its output in ``log``; yields its process.
 
+    Where it ``talks``, its standard input and output are pipes, and only its errors go to ``log``.
     Ctrl-C in the terminal does not reach it; the block's end does, also that by Ctrl-C, SIGTERM,
     an exception, or the sudden death of this process. UserError where there is no such program.
     """
@@ -37,9 +39,9 @@ def running(
         try:
             process = subprocess.Popen(
                 list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else output,
+                stderr=output,
                 env=None if env is None else dict(env),
                 start_new_session=True,
             )
@@ -50,6 +52,9 @@ def running(
                 yield process
         finally:
             _stop(process, grace_s)
+            for pipe in filter(None, (process.stdin, process.stdout)):
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
 
 def _stop(process: subprocess.Popen[bytes], grace_s: float) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.sim.cluster.router_options import RouterOptions
-from dynosim.sim.deployment import Deployment
+from dynosim.sim.cluster.scaling.options import ScalingOptions
+from dynosim.sim.deployment import OF_PREFILL_POOL, Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
 
 PORT = 8000
@@ -23,7 +24,8 @@ Files = Mapping[str, str]
 class Candidate:
     """A deployment with the workload and the limits (ms by kind) that it is meant for.
 
-    ``engine`` has the names looked up and the defaults filled in.
+    ``engine`` has the names looked up and the defaults filled in. Of two pools this is the one that
+    decodes, by its plain fields, and ``prefill`` the other; each has its ``role``.
     """
 
     deployment: Deployment
@@ -31,6 +33,25 @@ class Candidate:
     workload: WorkloadSpec
     goodput_ms: Mapping[str, float]
     seed: int
+    role: Literal["", "prefill", "decode"] = ""
+    prefill: Candidate | None = None
+
+    @property
+    def pools(self) -> list[Candidate]:
+        """The pools, the one that the plain fields describe first."""
+        return [self] if self.prefill is None else [self, self.prefill]
+
+    def key(self, field: str) -> str:
+        """Returns the key by which a field of this pool may be set."""
+        is_own = self.role == "prefill" and field in OF_PREFILL_POOL
+        return f"prefill_{field}" if is_own else field
+
+    @property
+    def unscaled(self) -> Candidate:
+        """The same without what is said of replicas that come and go."""
+        fields = ScalingOptions.__dataclass_fields__
+        fixed: dict[str, Any] = {name: field.default for name, field in fields.items()}
+        return replace(self, deployment=replace(self.deployment, **fixed))
 
     def given(self) -> Iterator[tuple[str, Any]]:
         """Yields the engine's fields that differ from their defaults, in their order."""
@@ -77,6 +98,16 @@ def need_backend(candidate: Candidate, target: str, *allowed: str) -> None:
         )
 
 
+def need_one_pool(candidate: Candidate, target: str) -> None:
+    """Raises UserError where a target launches no prefill pool."""
+    if candidate.role:
+        raise UserError(
+            f"{target} does not launch two pools",
+            where="prefill_replicas",
+            hint="leave it out, or export to dynamo",
+        )
+
+
 def command_text(argv: Sequence[str]) -> str:
     """Returns a command with an option a line, quoted for a POSIX shell."""
     lines: list[list[str]] = [[]]
@@ -100,6 +131,8 @@ def describe(candidate: Candidate) -> list[str]:
         f"{candidate.model} on {engine.gpu.name}, {candidate.backend} {candidate.version}, "
         f"{deployment.gpus_per_replica} GPU(s) a replica"
     ]
+    if candidate.role:
+        lines[0] += f", {candidate.role} pool"
     if deployment.replicas > 1:
         lines.append(
             f"one of {deployment.replicas} replicas behind a {deployment.router} load balancer"

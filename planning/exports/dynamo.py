@@ -6,10 +6,11 @@ The shape follows examples/backends/*/deploy/agg.yaml of ai-dynamo/dynamo (``nvi
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.planning.exports import sglang, trtllm, vllm
+from dynosim.planning.exports import planner, sglang, trtllm, vllm
 from dynosim.planning.exports.base import Candidate, Files, describe, need_backend
 
 _ROUTERS = {"round_robin": "round-robin", "random": "random", "kv_aware": "kv"}
@@ -18,6 +19,8 @@ _ROUTER_FLAGS = {
     "router_temperature": "--router-temperature",
 }
 _IMAGES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
+_NIXL = ["--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}']
+"""In Dynamo's examples, either role."""
 _TAG = "my-tag"
 """Dynamo's release decides the engine's version; the user fills in theirs."""
 
@@ -27,25 +30,46 @@ def write(candidate: Candidate) -> Files:
     need_backend(candidate, "dynamo", *_IMAGES)
     words = ["dynamo.frontend", "--router-mode", *_router(candidate)]
     image = f"nvcr.io/nvidia/ai-dynamo/{_IMAGES[candidate.backend]}:{_TAG}"
-    frontend = _container(image, words)
-    worker = _container(image, [f"dynamo.{candidate.backend}", *_arguments(candidate)])
-    worker["resources"] = {"limits": {"nvidia.com/gpu": str(candidate.deployment.gpus_per_replica)}}
-    components = [
-        _component("Frontend", "frontend", 1, frontend),
-        _component("Worker", "worker", candidate.deployment.replicas, worker),
-    ]
+    components = [_component("Frontend", "frontend", 1, _container(image, words))]
+    config = planner.planner_config(candidate)
+    if config:
+        words = ["dynamo.planner", "--config", json.dumps(config)]
+        own_image = f"nvcr.io/nvidia/ai-dynamo/dynamo-planner:{_TAG}"
+        components.append(_component("Planner", "planner", 1, _container(own_image, words)))
+    components += [_worker(own.unscaled, image) for own in candidate.pools]
     graph = {
         "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment",
         "metadata": {"name": candidate.label},
         "spec": {"components": components},
     }
-    head = [*describe(candidate)[:1], f"replace {_TAG} by a release with this engine's version"]
+    head = [*(describe(own)[0] for own in candidate.pools)]
+    head.append(f"replace {_TAG} by a release with this engine's version")
+    head += [planner.NOTES["sla"]] if config.get("optimization_target") == "sla" else []
+    head += [planner.NOTES["budget"]] if config else []
     return {"dynamo.yaml": "".join(f"# {h}\n" for h in head) + trtllm.yaml_text(graph)}
+
+
+def _worker(candidate: Candidate, image: str) -> dict[str, Any]:
+    words = [f"dynamo.{candidate.backend}", *_arguments(candidate)]
+    if candidate.role:
+        words += ["--disaggregation-mode", candidate.role]
+    container = _container(image, words)
+    gpus = str(candidate.deployment.gpus_per_replica)
+    container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+    kind = candidate.role or "worker"
+    name = f"{candidate.role.capitalize()}Worker"
+    return _component(name, kind, candidate.deployment.replicas, container)
 
 
 def _router(candidate: Candidate) -> list[str]:
     router = candidate.deployment.router
+    if candidate.prefill is not None and candidate.prefill.deployment.router != router:
+        raise UserError(
+            "Dynamo's frontend has one router mode for both pools",
+            where="prefill_router",
+            hint="leave it out",
+        )
     if router not in _ROUTERS:
         raise UserError(
             f"Dynamo's frontend has no router {router!r}",
@@ -65,11 +89,13 @@ def _router(candidate: Candidate) -> list[str]:
 
 
 def _arguments(candidate: Candidate) -> list[str]:
+    # Dynamo's wrappers name the mode of two pools themselves.
+    alone = replace(candidate, role="")
     if candidate.backend == "vllm":
-        model, *words = vllm.arguments(candidate)
-        return ["--model", model, *words]
+        model, *words = vllm.arguments(alone)
+        return ["--model", model, *words, *(_NIXL if candidate.role else [])]
     if candidate.backend == "sglang":
-        return sglang.arguments(candidate)
+        return sglang.arguments(alone)
     renamed = {
         "--tp_size": "--tensor-parallel-size",
         "--pp_size": "--pipeline-parallel-size",

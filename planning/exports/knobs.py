@@ -61,7 +61,7 @@ def _rows(candidate: Candidate) -> Iterator[tuple[dict[str, Any], Any]]:
             _check_since(candidate, row, f"--{name.replace('_', '-')}")
             spelt = _spelt(candidate, row, value)
         except UserError as error:
-            errors.append(error.at(name))
+            errors.append(error.at(candidate.key(name)))
             continue
         yield row, spelt
     if errors:

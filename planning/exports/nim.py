@@ -6,7 +6,15 @@ from typing import Any
 
 from dynosim.hardware_models.cards import DATA, read_yaml
 from dynosim.hardware_models.errors import InputErrors, UserError
-from dynosim.planning.exports.base import PORT, Candidate, Files, describe, need_backend, script
+from dynosim.planning.exports.base import (
+    PORT,
+    Candidate,
+    Files,
+    describe,
+    need_backend,
+    need_one_pool,
+    script,
+)
 
 _PROFILE = ("tensor_parallel_size", "pipeline_parallel_size", "quantization")
 _UNSAID = {"gpu", "model", "backend", "backend_version", "replicas", "router", "calibration"}
@@ -19,6 +27,7 @@ def write(candidate: Candidate) -> Files:
     UserError for fields that no variable of a NIM sets. The container's image depends on the
     model; it is left to the environment variable ``NIM_IMAGE``.
     """
+    need_one_pool(candidate, "nim")
     need_backend(candidate, "nim", "vllm", "sglang", "trtllm")
     lines = [f"{name}={value}" for name, value in environment(candidate).items()]
     run = ["docker", "run", "--rm", "--gpus", "all", "--shm-size", "16g", "-p", f"{PORT}:8000"]

@@ -7,6 +7,7 @@ attention is data-parallel, running requests, and the chunk.
 from __future__ import annotations
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.planning.exports import pd_router
 from dynosim.planning.exports.base import PORT, Candidate, Files, describe, need_backend, script
 from dynosim.planning.exports.knobs import flags
 
@@ -25,16 +26,23 @@ _TRANSPORTS = {
 
 
 def write(candidate: Candidate) -> Files:
-    """Returns the launch script of one replica."""
+    """Returns the launch script of one replica; of two pools, one of each and the router's."""
     need_backend(candidate, "sglang", "sglang")
-    argv = ["python", "-m", "sglang.launch_server", *arguments(candidate), "--port", str(PORT)]
-    return {"serve.sh": script(describe(candidate), argv)}
+    module = ["python", "-m", "sglang.launch_server"]
+    files = {
+        f"{own.role or 'serve'}.sh": script(
+            describe(own), [*module, *arguments(own), "--port", str(PORT)]
+        )
+        for own in candidate.pools
+    }
+    return {**files, **pd_router.files(candidate)}
 
 
 def arguments(candidate: Candidate) -> list[str]:
     """Returns what follows the module's name; UserError for what this version does not know."""
     words = ["--model-path", candidate.model, *_parallel(candidate), *flags(candidate)]
-    return [*words, *_limits(candidate), *_speculation(candidate)]
+    role = ["--disaggregation-mode", candidate.role] if candidate.role else []
+    return [*words, *_limits(candidate), *_speculation(candidate), *role]
 
 
 def _parallel(candidate: Candidate) -> list[str]:

@@ -7,7 +7,15 @@ from typing import Any
 
 from dynosim.hardware_models.backends import version_key
 from dynosim.hardware_models.errors import UserError
-from dynosim.planning.exports.base import PORT, Candidate, Files, describe, need_backend, script
+from dynosim.planning.exports.base import (
+    PORT,
+    Candidate,
+    Files,
+    describe,
+    need_backend,
+    need_one_pool,
+    script,
+)
 from dynosim.planning.exports.knobs import flags, keys, launch_card, set_key
 
 OPTIONS = "extra_llm_api_options.yaml"
@@ -22,6 +30,7 @@ _DECODING = {
 
 def write(candidate: Candidate) -> Files:
     """Returns the launch script of one replica, and the options file where one is needed."""
+    need_one_pool(candidate, "trtllm")
     need_backend(candidate, "trtllm", "trtllm")
     extra = options(candidate)
     argv = ["trtllm-serve", candidate.model, *arguments(candidate), "--port", str(PORT)]

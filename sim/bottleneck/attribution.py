@@ -20,11 +20,12 @@ from dynosim.sim.bottleneck.frontend_use import intake_queue, late_share
 from dynosim.sim.bottleneck.held import Held, held, logged
 from dynosim.sim.bottleneck.intervals import Intervals, union
 from dynosim.sim.cluster.frontend import Frontend
-from dynosim.sim.cluster.scaling.states import State
+from dynosim.sim.cluster.scaling.states import ScalingLog, State
 from dynosim.sim.engine import holds
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import Steps
-from dynosim.sim.results import ReplicaLog, RunResult
+from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
+from dynosim.sim.tiers.result import TierResult
 
 _ROUNDING = 1e-9
 IDLE = "no requests"
@@ -101,19 +102,22 @@ def attribute(
         # With two pools, requests enter elsewhere: only logs tell who was kept out here.
         is_split = result.hand_overs is not None
         found = logged(log.steps) if is_split else held(result, number, limits)
-        causes = (*_away(result, number), (_KV_LOADS, _loads(result, number)), *outside)
+        away = _away(result.scaling, number, len(result.replicas))
+        causes = (*away, (_KV_LOADS, _loads(result.tiers, number)), *outside)
         engine = _engine(log, found, parts, causes, span_s(result))
         waits = np.zeros(len(WAITS)) if is_split else _waiting_s(result, number, found)
         engines.append((*engine, waits))
     return _joined(engines)
 
 
-def attribute_pool(
-    logs: tuple[ReplicaLog, ...], parts: Parts, span_s: tuple[float, float]
-) -> Attribution:
+def attribute_pool(hand_overs: HandOvers, parts: Parts, span_s: tuple[float, float]) -> Attribution:
     """Returns what bound engines that hand their requests over, as their logs alone tell."""
     nothing = np.zeros(len(WAITS))
-    engines = [(*_engine(log, logged(log.steps), parts, (), span_s), nothing) for log in logs]
+    engines = []
+    for number, log in enumerate(hand_overs.replicas):
+        away = _away(hand_overs.scaling, number, len(hand_overs.replicas))
+        causes = (*away, (_KV_LOADS, _loads(hand_overs.tiers, number)))
+        engines.append((*_engine(log, logged(log.steps), parts, causes, span_s), nothing))
     return _joined(engines)
 
 
@@ -176,12 +180,13 @@ def _idle_s(gaps: Intervals, outside: tuple[tuple[int, Intervals], ...]) -> Floa
     return seconds
 
 
-def _away(result: RunResult, engine: int) -> tuple[tuple[int, Intervals], ...]:
+def _away(
+    log: ScalingLog | None, engine: int, num_engines: int
+) -> tuple[tuple[int, Intervals], ...]:
     """Returns when the replica of an engine was not there: starting, or for any other reason."""
-    log = result.scaling
     if log is None:
         return ()
-    replica = engine // (len(result.replicas) // log.num_replicas)
+    replica = engine // (num_engines // log.num_replicas)
     rows = log.changes[log.changes[:, 1] == replica]
     start_s = np.append(0.0, rows[:, 0])
     end_s = np.append(rows[:, 0], log.end_s)
@@ -194,9 +199,9 @@ def _away(result: RunResult, engine: int) -> tuple[tuple[int, Intervals], ...]:
     )
 
 
-def _loads(result: RunResult, replica: int) -> Intervals:
+def _loads(loads: TierResult | None, replica: int) -> Intervals:
     """Returns when a replica was loading KV for any request."""
-    return union(*_loads_one_by_one(result, replica))
+    return union(*_loads_one_by_one(loads, replica))
 
 
 def _waiting_s(result: RunResult, replica: int, found: Held) -> FloatArray:
@@ -206,7 +211,7 @@ def _waiting_s(result: RunResult, replica: int, found: Held) -> FloatArray:
     """
     own = result.completed & (result.replica == replica)
     queued = Intervals(result.routed_s[own], result.scheduled_s[own])
-    coming = _loads_one_by_one(result, replica)
+    coming = _loads_one_by_one(result.tiers, replica)
     runs = _runs(result.replicas[replica].steps)
     from_s = runs.end_s - found.share * (runs.end_s - runs.start_s)
     waiting_s = np.zeros(len(WAITS))
@@ -219,9 +224,8 @@ def _waiting_s(result: RunResult, replica: int, found: Held) -> FloatArray:
     return waiting_s
 
 
-def _loads_one_by_one(result: RunResult, replica: int) -> Intervals:
+def _loads_one_by_one(loads: TierResult | None, replica: int) -> Intervals:
     """Returns when the KV of each request was coming to a replica; they overlap."""
-    loads = result.tiers
     if loads is None:
         return Intervals(np.empty(0), np.empty(0))
     own = loads.replica == replica

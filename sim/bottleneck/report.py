@@ -73,7 +73,7 @@ def bottleneck(simulation: Simulation) -> Bottleneck | None:
     if simulation.prefill is not None:
         assert result.hand_overs is not None, "a prefill pool handed nothing over"
         own = StepParts.compile(simulation.prefill.engine)
-        prefill = attribute_pool(result.hand_overs.replicas, own, span_s(result))
+        prefill = attribute_pool(result.hand_overs, own, span_s(result))
     waiting_s = dict(zip(WAITS, found.waiting_request_s.tolist(), strict=True))
     return Bottleneck(
         bound_by=found.shares,

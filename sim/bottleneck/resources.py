@@ -146,10 +146,13 @@ def _links(result: RunResult) -> list[ResourceUse]:
     done = result.completed
     span_s = float(result.finish_s[done].max() - result.sent_s[done].min())
     uses = []
-    for channel in result.tiers.channels if result.tiers is not None else ():
+    hand_overs = result.hand_overs
+    pools = [("", result.tiers), ("prefill ", None if hand_overs is None else hand_overs.tiers)]
+    named = [(name, c) for name, tiers in pools if tiers is not None for c in tiers.channels]
+    for name, channel in named:
         # Copies that are still queued when the last answer is complete are not looked at.
         busy_s = min(channel.busy_s, span_s * channel.count)
-        uses.append(_server(channel.name, busy_s, 0.0, span_s * channel.count))
+        uses.append(_server(name + channel.name, busy_s, 0.0, span_s * channel.count))
     for link in result.hand_overs.links if result.hand_overs is not None else ():
         uses.append(_server(link.name, min(link.busy_s, span_s), 0.0, span_s))
     return uses

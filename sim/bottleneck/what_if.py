@@ -10,7 +10,7 @@ import numpy as np
 from dynosim.sim.bottleneck.wider_engine import wider_engines
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.metrics import Metrics, summarize
-from dynosim.sim.simulate import Simulation, cluster_spec
+from dynosim.sim.simulate import Simulation, cluster_spec, scaled
 from dynosim.sim.workload.columns import Workload
 
 FACTOR = 1.25
@@ -42,9 +42,10 @@ def what_if(simulation: Simulation, *, seed: int = 0, factor: float = FACTOR) ->
     load = simulation.result.workload
     before = summarize(simulation.result)
     base = cluster_spec(simulation.deployment, simulation.decode, simulation.prefill)
-    at_most = _capacity(base, load, seed, before)
+    at_most = _capacity(_whole(simulation, base), load, seed, before)
     found = []
-    for resource, change, spec in _wider(simulation, base, factor):
+    for resource, change, wider in _wider(simulation, base, factor):
+        spec = _whole(simulation, wider)
         metrics = summarize(run_cluster(spec, load, seed))
         found.append(
             Widening(
@@ -56,6 +57,14 @@ def what_if(simulation: Simulation, *, seed: int = 0, factor: float = FACTOR) ->
             )
         )
     return sorted(found, key=lambda one: -one.capacity)
+
+
+def _whole(simulation: Simulation, spec: ClusterSpec) -> ClusterSpec:
+    """Returns a cluster with the deployment's scaling, if it has one."""
+    deployment, load = simulation.deployment, simulation.result.workload
+    if not deployment.is_scaled:
+        return spec
+    return scaled(deployment, spec, simulation.decode, simulation.prefill, load)[0]
 
 
 def _capacity(spec: ClusterSpec, load: Workload, seed: int, metrics: Metrics) -> float:
@@ -73,13 +82,17 @@ def _wider(
     deployment, decode, prefill = simulation.deployment, simulation.decode, simulation.prefill
     for name, change, planned in wider_engines(decode, factor):
         yield name, change, cluster_spec(deployment, planned, prefill)
-    yield from _more_replicas(base, factor)
+    # Of pools that scale, others decide how many replicas there are.
+    is_fixed = not deployment.is_scaled
+    yield from _more_replicas(base, factor) if is_fixed else ()
     yield from _wider_tiers(base, factor)
     if prefill is None or base.prefill is None:
         return
     for name, change, planned in wider_engines(prefill, factor):
         yield f"prefill: {name}", change, cluster_spec(deployment, decode, planned)
-    for name, change, pool in _more_replicas(base.prefill.pool, factor):
+    for name, change, pool in _more_replicas(base.prefill.pool, factor) if is_fixed else ():
+        yield f"prefill: {name}", change, replace(base, prefill=replace(base.prefill, pool=pool))
+    for name, change, pool in _wider_tiers(base.prefill.pool, factor):
         yield f"prefill: {name}", change, replace(base, prefill=replace(base.prefill, pool=pool))
     transfer = base.prefill.transfer
     faster = replace(

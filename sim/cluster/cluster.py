@@ -10,13 +10,14 @@ from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.kv_tiers import KvTiers
 from dynosim.hardware_models.kv_transfer import KvTransfer
-from dynosim.sim.cluster.frontend import IDLE, Frontend
+from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
 from dynosim.sim.cluster.pool import Pool
 from dynosim.sim.cluster.rank_group import GroupTimer
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.router_options import ROUND_ROBIN, RouterOptions
 from dynosim.sim.cluster.routing import Rotation, check_options
 from dynosim.sim.cluster.scaling.spec import ScalingSpec, steady
+from dynosim.sim.cluster.scaling.states import ScalingLog
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.throttle import ThrottledTimer
 from dynosim.sim.engine.timing import Timer
@@ -39,8 +40,8 @@ class ClusterSpec:
     timer is given, which then stands in for ``timer``.
 
     With a ``prefill`` pool, its replicas compute the prompts and these go on with the answers. With
-    ``scaling`` replicas come and go, or fail; there cannot be both.
-    KV blocks may also lie in ``tiers``, where replicas stay.
+    ``scaling`` replicas come and go, or fail.
+    KV blocks may also lie in ``tiers``.
     """
 
     timer: Timer
@@ -59,6 +60,31 @@ class ClusterSpec:
     scaling: ScalingSpec | None = None
     tiers: KvTiers | None = None
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the replicas of any pool come and go."""
+        prefill = self.prefill
+        return self.scaling is not None or (prefill is not None and prefill.pool.is_scaled)
+
+    @property
+    def num_replicas(self) -> int:
+        """The replicas that there may be."""
+        return self.replicas if self.scaling is None else self.scaling.size
+
+    def elastic(self) -> ClusterSpec:
+        """Returns the same with every pool's scaling: steady, where it had none."""
+        prefill = self.prefill
+        if prefill is not None:
+            prefill = replace(prefill, pool=prefill.pool.elastic())
+        scaling = self.scaling or steady(self.replicas)
+        return replace(self, scaling=scaling, prefill=prefill)
+
+    def looks_into_steps(self, workload: Workload) -> bool:
+        """Whether anything from outside may end or look at a run of an engine of any pool."""
+        prefill, own = self.prefill, self.scaling
+        looks = own is not None and own.looks_into_steps(workload.client)
+        return looks or (prefill is not None and prefill.pool.looks_into_steps(workload))
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrefillSpec:
@@ -72,53 +98,85 @@ class PrefillSpec:
     local_below_tokens: int = 0
 
 
+@dataclass(frozen=True)
+class _Run:
+    """All that a run begins with; ``pool`` is the one that answers."""
+
+    spec: ClusterSpec
+    pool: Pool
+    throttles: list[ThrottledTimer]
+    requests: Requests
+    fitting: IntArray
+    recorder: Recorder
+    seed: int
+
+    @property
+    def frontend(self) -> LiveFrontend:
+        """The front-end of a closed loop."""
+        return self.pool.live_frontend(self.spec, self.recorder)
+
+
 def run_cluster(spec: ClusterSpec, workload: Workload, seed: int = 0) -> RunResult:
     """Returns the run of ``workload``; raises UserError where it cannot run at all."""
-    if workload.client.gives_up and spec.scaling is None:
-        spec = replace(spec, scaling=steady(spec.replicas))
-    if spec.scaling is not None:
-        return _run_elastic(spec, spec.scaling, workload, seed)
-    limits = _seeded(spec.limits, seed)
+    if workload.client.gives_up or spec.is_scaled:
+        spec = spec.elastic()
+    limits = _limits(spec, workload, seed)
     pools = [spec] if spec.prefill is None else [spec, spec.prefill.pool]
     check_options(spec.routing, [pool.routing.router for pool in pools])
-    if spec.prefill is not None:
-        # At any step boundary somebody may ask for blocks, or bring a prompt's KV.
-        limits = replace(limits, leaps_chunks=False)
-    if spec.tiers is not None:
-        # Whose KV has come may enter at any boundary.
-        limits = replace(limits, leaps_chunks=False)
     requests = Requests(workload, limits)
-    pool = Pool.of(spec, limits, requests, seed)
+    pool, throttles = _pool_of(spec, limits, requests, seed)
     fitting = accepted(
         workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
     )
     fitting = _as_they_come(workload, fitting)
     recorder = Recorder(workload)
     if workload.is_open:
-        recorder.send(fitting, spec.frontend, len(pool.engines), spec.frontend_s)
-    prefill = None
-    if spec.prefill is not None:
-        prefill = _run_disaggregated(spec, spec.prefill, pool, requests, fitting, recorder, seed)
-    elif not workload.is_open or pool.is_live:
-        from dynosim.sim.cluster.together import Together
-
-        Together(pool, requests, recorder, pool.live_frontend(spec, recorder)).run(fitting)
-    elif not pool.routing.is_blind:
-        from dynosim.sim.cluster.abreast import Abreast
-
-        Abreast(pool, requests, recorder).run(fitting)
-    else:
-        # Nothing that an engine does can reach another: each runs through its own requests.
-        from dynosim.sim.cluster.apart import run_apart
-
-        router = Rotation(pool.routing.routers)
-        run_apart(pool.replicas, router, requests, fitting, recorder)
+        initial = spec.replicas if spec.scaling is None else spec.scaling.initial
+        engines = len(pool.engines) * initial // spec.num_replicas
+        recorder.send(fitting, spec.frontend, engines, spec.frontend_s)
+    prefill, scaling = _go(_Run(spec, pool, throttles, requests, fitting, recorder, seed))
     pool.note_ranks(recorder.replica)
     pool.check()
     result = recorder.result(
         pool.logs, spec.num_blocks, spec.frontend, limits.drafting, hand_overs=prefill
     )
-    return result if pool.tiers is None else replace(result, tiers=pool.tiers.result())
+    tiers = None if pool.tiers is None else pool.tiers.result()
+    return replace(result, scaling=scaling, tiers=tiers)
+
+
+def _go(run: _Run) -> tuple[HandOvers | None, ScalingLog | None]:
+    """Runs all requests; returns what a prefill pool did, and what became of the replicas."""
+    spec, pool = run.spec, run.pool
+    if spec.prefill is not None:
+        return _run_pools(run, spec.prefill)
+    if spec.scaling is not None:
+        return None, _run_elastic(run, spec.scaling)
+    if not run.recorder.workload.is_open or pool.is_live:
+        from dynosim.sim.cluster.together import Together
+
+        Together(pool, run.requests, run.recorder, run.frontend).run(run.fitting)
+    elif not pool.routing.is_blind:
+        from dynosim.sim.cluster.abreast import Abreast
+
+        Abreast(pool, run.requests, run.recorder).run(run.fitting)
+    else:
+        # Nothing that an engine does can reach another: each runs through its own requests.
+        from dynosim.sim.cluster.apart import run_apart
+
+        router = Rotation(pool.routing.routers)
+        run_apart(pool.replicas, router, run.requests, run.fitting, run.recorder)
+    return None, None
+
+
+def _limits(spec: ClusterSpec, workload: Workload, seed: int) -> EngineLimits:
+    """Returns the limits of the engines that answer."""
+    limits = spec.limits
+    if limits.drafting is not None:
+        limits = replace(limits, drafting=replace(limits.drafting, seed=seed))
+    if spec.prefill is not None or spec.tiers is not None or spec.looks_into_steps(workload):
+        # At any step boundary somebody may ask for blocks, bring KV, leave or look.
+        limits = replace(limits, leaps_chunks=False)
+    return limits
 
 
 def _as_they_come(workload: Workload, fitting: IntArray) -> IntArray:
@@ -129,45 +187,19 @@ def _as_they_come(workload: Workload, fitting: IntArray) -> IntArray:
     return fitting[np.argsort(reached_s, kind="stable")]
 
 
-def _run_elastic(
-    spec: ClusterSpec, scaling: ScalingSpec, workload: Workload, seed: int
-) -> RunResult:
-    """Returns the run of replicas that come, go or fail, or of clients that give up."""
-    from dynosim.sim.cluster.scaling.elastic import Elastic
-
-    if spec.prefill is not None:
-        raise UserError(
-            "prefill pools are neither scaled nor do they fail, and their clients are patient",
-            where="prefill_replicas",
-            hint="leave out prefill_replicas; or autoscaler, failures, warm_replicas and client_*",
-        )
-    if spec.tiers is not None:
-        raise UserError(
-            "replicas that come and go keep no KV cache below the GPU's memory",
-            where="kv_host_gib",
-            hint="leave out the kv_ tiers; or autoscaler, failures, warm_replicas and client_*",
-        )
-    check_options(spec.routing, [spec.routing.router])
-    limits = _seeded(spec.limits, seed)
-    if scaling.looks_into_steps(workload.client):
-        limits = replace(limits, leaps_chunks=False)
-    throttles = _throttles(spec, scaling)
-    requests = Requests(workload, limits)
-    pool = Pool.of(replace(spec, replicas=scaling.size), limits, requests, seed, throttles)
-    fitting = accepted(
-        workload, spec.max_model_len, spec.num_blocks, limits, spec.max_prompt_tokens
-    )
-    recorder = Recorder(workload)
-    fitting = _as_they_come(workload, fitting)
-    if workload.is_open:
-        recorder.send(fitting, spec.frontend, scaling.initial * spec.ranks, spec.frontend_s)
-    live = pool.live_frontend(spec, recorder)
-    elastic = Elastic(pool, requests, recorder, live, scaling, seed, throttles)
-    elastic.run(fitting)
-    pool.note_ranks(recorder.replica)
-    pool.check()
-    result = recorder.result(pool.logs, spec.num_blocks, spec.frontend, limits.drafting)
-    return replace(result, scaling=elastic.log())
+def _pool_of(
+    spec: ClusterSpec,
+    limits: EngineLimits,
+    requests: Requests,
+    seed: int,
+    beside: Pool | None = None,
+) -> tuple[Pool, list[ThrottledTimer]]:
+    """Returns the pool with every replica that there may be, and the timers of those that slow."""
+    if spec.scaling is None:
+        return Pool.of(spec, limits, requests, seed, beside=beside), []
+    throttles = _throttles(spec, spec.scaling)
+    whole = replace(spec, replicas=spec.scaling.size)
+    return Pool.of(whole, limits, requests, seed, throttles, beside), throttles
 
 
 def _throttles(spec: ClusterSpec, scaling: ScalingSpec) -> list[ThrottledTimer]:
@@ -183,41 +215,57 @@ def _throttles(spec: ClusterSpec, scaling: ScalingSpec) -> list[ThrottledTimer]:
     return [ThrottledTimer(spec.timer) for _ in range(scaling.size)]
 
 
-def _run_disaggregated(
-    spec: ClusterSpec,
-    split: PrefillSpec,
-    decode: Pool,
-    requests: Requests,
-    fitting: IntArray,
-    recorder: Recorder,
-    seed: int,
-) -> HandOvers:
-    """Runs both pools; returns what the prefill pool and the links did."""
+def _run_elastic(run: _Run, scaling: ScalingSpec) -> ScalingLog:
+    """Runs replicas that come, go or fail, or clients that give up."""
+    from dynosim.sim.cluster.scaling.elastic import Elastic
+
+    elastic = Elastic(
+        run.pool, run.requests, run.recorder, run.frontend, scaling, run.seed, run.throttles
+    )
+    elastic.run(run.fitting)
+    return elastic.log()
+
+
+def _run_pools(run: _Run, split: PrefillSpec) -> tuple[HandOvers, ScalingLog | None]:
+    """Runs both pools."""
     from dynosim.sim.cluster.disaggregated import Disaggregated, PrefillPool
 
-    pool = split.pool
-    _check_prompts(recorder.workload, fitting, pool)
-    # Where chunks are sent one by one, they have to be computed so.
-    limits = replace(pool.limits, leaps_chunks=split.transfer.overlap == "none")
+    spec, own, recorder = run.spec, split.pool, run.recorder
+    _check_prompts(recorder.workload, run.fitting, own)
+    # Where chunks are sent one by one, or prompts may leave, they have to be computed so.
+    looks = spec.looks_into_steps(recorder.workload) or own.tiers is not None
+    leaps = split.transfer.overlap == "none" and not looks
+    limits = replace(own.limits, leaps_chunks=leaps)
     prompts = Requests(recorder.workload, limits)
-    prefill = Pool.of(pool, limits, prompts, seed)
-    run = Disaggregated(
-        decode,
-        requests,
-        recorder,
-        decode.live_frontend(spec, recorder),
-        PrefillPool(
-            pool=prefill,
-            requests=prompts,
-            transfer=split.transfer,
-            local_below_tokens=split.local_below_tokens,
-        ),
+    pool, throttles = _pool_of(own, limits, prompts, run.seed, beside=run.pool)
+    prefill = PrefillPool(
+        pool=pool,
+        requests=prompts,
+        transfer=split.transfer,
+        local_below_tokens=split.local_below_tokens,
     )
-    run.run(fitting)
-    prefill.note_ranks(recorder.prefill_replica)
-    prefill.check()
-    links = [*run.out, *run.into]
-    return recorder.hand_overs(prefill.logs, pool.num_blocks, links, IDLE)
+    both: Disaggregated
+    logs: tuple[ScalingLog, ScalingLog] | tuple[None, None] = None, None
+    if spec.scaling is None or own.scaling is None:
+        both = Disaggregated(run.pool, run.requests, recorder, run.frontend, prefill)
+        both.run(run.fitting)
+    else:
+        from dynosim.sim.cluster.scaling.elastic_pools import ElasticPools, PoolScaling
+
+        scalings = (
+            PoolScaling(spec=spec.scaling, throttles=run.throttles),
+            PoolScaling(spec=own.scaling, throttles=throttles),
+        )
+        both = elastic = ElasticPools(
+            run.pool, run.requests, recorder, run.frontend, prefill, *scalings, run.seed
+        )
+        elastic.run(run.fitting)
+        logs = elastic.logs()
+    pool.note_ranks(recorder.prefill_replica)
+    pool.check()
+    done = recorder.hand_overs(pool.logs, own.num_blocks, [*both.out, *both.into], IDLE)
+    tiers = None if pool.tiers is None else pool.tiers.result()
+    return replace(done, scaling=logs[1], tiers=tiers), logs[0]
 
 
 def _check_prompts(workload: Workload, fitting: IntArray, pool: ClusterSpec) -> None:
@@ -231,8 +279,3 @@ def _check_prompts(workload: Workload, fitting: IntArray, pool: ClusterSpec) -> 
             where="prefill_gpu_memory_utilization",
             hint="give prefill engines more KV memory",
         )
-
-
-def _seeded(limits: EngineLimits, seed: int) -> EngineLimits:
-    drafting = limits.drafting
-    return replace(limits, drafting=replace(drafting, seed=seed)) if drafting else limits

@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
+
+import simpy
 
 from dynosim.hardware_models.kv_transfer import KvTransfer
 from dynosim.sim.cluster.dispatcher import Dispatcher
@@ -34,6 +37,7 @@ from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
+from dynosim.sim.tiers.channel import Channel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,8 @@ class Journey:
     """A request on its way: its two sequences, and how much of its KV is where.
 
     ``sent_tokens`` are those whose KV is under way, has come, or was at the decode replica from
-    the first. ``num_parts`` are the parts under way.
+    the first. ``num_parts`` are the parts under way, ``arrivals`` the events at which those that
+    are on the wire will have come. Of one that ``is_over`` nothing more is sent or awaited.
     """
 
     seq: Sequence | None = None
@@ -61,6 +66,13 @@ class Journey:
     sent_tokens: int = 0
     num_parts: int = 0
     prefilled_s: float = math.nan
+    is_over: bool = False
+    arrivals: list[simpy.Event] = field(default_factory=list)
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether the prompt is complete."""
+        return self.prefilled_s == self.prefilled_s
 
 
 @dataclass(frozen=True)
@@ -108,7 +120,12 @@ class Disaggregated(Together):
         self._prefill_requests = prefill.requests
         self._local_below_tokens = prefill.local_below_tokens
         self._transfer = transfer
+        # Whether first tokens come along with KV.
+        self._brings_token = transfer.first_token == "handed_over"
         self._fabric = Fabric(self._env)
+        # What copies to and from KV tiers pass as well: each GPU's PCIe link.
+        self._lanes_out = _lanes(prefill.pool, transfer, "out")
+        self._lanes_into = _lanes(pool, transfer, "into")
         self._journeys: dict[int, Journey] = {}
         self._prefill_routers = Dispatcher(
             prefill.pool, prefill.requests, PrefillFloor(self, self._send_to_prefill)
@@ -134,8 +151,7 @@ class Disaggregated(Together):
     # --- from hand to hand --------------------------------------------------------------------
 
     def _route(self, index: int) -> None:
-        prompt_tokens = int(self._recorder.workload.input_tokens[index])
-        if prompt_tokens < self._local_below_tokens:
+        if self._is_local(index):
             super()._route(index)
             return
         self._journeys[index] = Journey()
@@ -146,19 +162,23 @@ class Disaggregated(Together):
         else:
             self._dispatcher.arrive(index, sent_s, computed_elsewhere=True)
 
+    def _is_local(self, index: int) -> bool:
+        """Whether a prompt is short enough to be computed where it is decoded."""
+        return int(self._recorder.workload.input_tokens[index]) < self._local_below_tokens
+
     def _send_to_prefill(self, request: int, replica: int, waited_s: float) -> None:
         """Queues a prompt at a prefill replica."""
         journey = self._journeys[request]
         if journey.decode < 0:
             self._recorder.leave_router(request, waited_s)
         journey.prefill = self._recorder.prefill_replica[request] = replica
-        self._prefill_workers[replica].submit(self._prefill_requests.prompt(request))
+        journey.prompt = self._prefill_requests.prompt(request)
+        self._prefill_workers[replica].submit(journey.prompt)
 
     def _on_prefilled(self, prompt: Sequence, time_s: float) -> None:
         """Takes over a prompt that is complete, its first token sampled."""
         self._prefill_routers.finished(prompt)
         journey = self._journeys[prompt.index]
-        journey.prompt = prompt
         journey.prefilled_s = time_s
         if journey.seq is None:
             self._dispatcher.pass_on(prompt.index, computed_elsewhere=True)
@@ -192,21 +212,25 @@ class Disaggregated(Together):
             self._send(seq.index, journey, journey.prompt.target, is_last=True)
 
     def _on_arrived(self, index: int, journey: Journey) -> None:
-        """Lets the decode replica go on with a prompt once its last part has come."""
+        """Notes that a part has come."""
         journey.num_parts -= 1
+        if not journey.num_parts and journey.is_prefilled and not journey.is_over:
+            self._complete(index, journey)
+
+    def _complete(self, index: int, journey: Journey) -> None:
+        """Lets the decode replica go on with a prompt whose last part has come."""
         prompt, seq = journey.prompt, journey.seq
-        if journey.num_parts or prompt is None or seq is None:
-            return
+        assert prompt is not None, "KV has come of a prompt that nobody computed"
+        assert seq is not None, "KV has come where nobody expected it"
         del self._journeys[index]
         self._recorder.transfer_s[index] = self._env.now - journey.prefilled_s
         seq.scheduled_s = prompt.scheduled_s
         seq.cached_tokens = prompt.cached_tokens
         seq.preemptions += prompt.preemptions
         self._prefill_workers[journey.prefill].free(prompt)
-        with_token = self._transfer.first_token == "handed_over"
-        if with_token:
+        if self._brings_token:
             self._dispatcher.prefilled(seq)
-        self._workers[journey.decode].load(seq, with_token=with_token)
+        self._workers[journey.decode].load(seq, with_token=self._brings_token)
 
     # --- what is sent -------------------------------------------------------------------------
 
@@ -223,6 +247,8 @@ class Disaggregated(Together):
 
     def _send(self, index: int, journey: Journey, tokens: int, *, is_last: bool = False) -> None:
         """Sends the KV of a prompt's first ``tokens`` that has not been sent, all at once."""
+        if journey.is_over:
+            return
         num_bytes = self._unsent_bytes(journey, tokens)
         if is_last:
             num_bytes += self._transfer.size.state
@@ -242,7 +268,8 @@ class Disaggregated(Together):
 
         def send_last() -> None:
             journey.num_parts -= 1
-            self._dispatch(index, journey, num_bytes - before)
+            if not journey.is_over:
+                self._dispatch(index, journey, num_bytes - before)
 
         self._after(end_s, send_last)
 
@@ -263,8 +290,23 @@ class Disaggregated(Together):
             latency_s=self._transfer.latency_s,
             most_bytes_s=most_bytes_s,
         )
+        journey.arrivals.append(arrived)
+        lanes = (
+            *self._lanes_out[journey.prefill : journey.prefill + 1],
+            *self._lanes_into[journey.decode : journey.decode + 1],
+        )
+        passed_s = max([lane.carry(self._env.now, num_bytes) for lane in lanes], default=0.0)
         assert arrived.callbacks is not None
-        arrived.callbacks.append(lambda _: self._on_arrived(index, journey))
+        arrived.callbacks.append(
+            lambda _: self._after(passed_s, lambda: self._on_arrived(index, journey))
+        )
 
     def _after(self, time_s: float, then: Callable[[], None]) -> None:
         self._at(time_s, self._env.now, then)
+
+
+def _lanes(pool: Pool, transfer: KvTransfer, direction: Literal["out", "into"]) -> list[Channel]:
+    """Returns the links that transfers of a pool share with copies to its KV tiers, if any."""
+    if pool.tiers is None or not transfer.passes_pcie:
+        return []
+    return [stack.out if direction == "out" else stack.into for stack in pool.tiers.stacks]

@@ -245,15 +245,19 @@ class Dispatcher:
         if numbers:
             self.serve_waiting()
 
-    def take_back(self, request: int, seq: Request | None) -> None:
-        """Gives up a request that waits here, or that was sent as ``seq``."""
+    def take_back(self, request: int, seq: Request | None, *, has_token: bool = False) -> None:
+        """Gives up a request that was sent as ``seq``, or that waits here, if it does.
+
+        ``has_token`` tells of one sent that it came with its first token.
+        """
         if seq is None:
-            del self._times_s[request]
+            self._times_s.pop(request, None)
+            self._computed_elsewhere.discard(request)
             for desk in self._desks:
                 desk.queue.remove(request)
             return
         load, new_tokens = self._counted.pop(request)
-        if seq.first_step < 0:
+        if seq.first_step < 0 and not has_token:
             load.prefilled(new_tokens)
         load.remove(seq.prompt_tokens, self._blocks(seq.prompt_tokens))
         if self._routing.may_wait:

@@ -65,6 +65,7 @@ class Fabric:
         self._flows: list[_Flow] = []
         self._as_of_s = env.now
         self._version = 0
+        self._cancelled: set[simpy.Event] = set()
 
     @property
     def num_transfers(self) -> int:
@@ -96,7 +97,20 @@ class Fabric:
             self._begin(flow)
         return done
 
+    def cancel(self, done: simpy.Event) -> None:
+        """Ends the transfer whose last byte's arrival is ``done``, unless that has been."""
+        self._advance()
+        left = [flow for flow in self._flows if flow.done is not done]
+        if len(left) == len(self._flows) and not done.triggered:
+            # It has not begun.
+            self._cancelled.add(done)
+        self._flows = left
+        self._share()
+
     def _begin(self, flow: _Flow) -> None:
+        if flow.done in self._cancelled:
+            self._cancelled.remove(flow.done)
+            return
         self._advance()
         if flow.left_bytes > 0.0:
             self._flows.append(flow)

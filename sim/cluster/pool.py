@@ -55,10 +55,12 @@ class Pool:
         requests: Requests,
         seed: int,
         timers: Sequence[Timer] = (),
+        beside: Pool | None = None,
     ) -> Pool:
         """Returns the pool that ``spec`` describes, with ``limits`` in place of its own.
 
-        ``timers``, if any, are those of its replicas, in place of its own.
+        ``timers``, if any, are those of its replicas, in place of its own. With the pool
+        ``beside`` it shares storage for KV.
         """
         routing = _routing(spec, requests, seed)
         if routing.sees_blocks:
@@ -71,9 +73,13 @@ class Pool:
             engines = [engine for group in groups for engine in group.engines]
         elif spec.tiers is not None:
             per_unit = requests.blocks_per_unit
-            tiers = TieredCluster(spec.tiers, limits.block_size * per_unit, per_unit)
-            count = spec.replicas * spec.ranks
-            engines = [tiers.engine(spec.timer, limits, spec.num_blocks) for _ in range(count)]
+            other = None if beside is None else beside.tiers
+            tiers = TieredCluster(spec.tiers, limits.block_size * per_unit, per_unit, other)
+            engines = [
+                tiers.engine(timer, limits, spec.num_blocks)
+                for timer in timers or [spec.timer] * spec.replicas
+                for _ in range(spec.ranks)
+            ]
         else:
             kind = _engine_kind(limits)
             engines = [

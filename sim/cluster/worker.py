@@ -63,18 +63,21 @@ class Worker:
         # Requests that nobody wants any more, until the step in progress ends; and their further
         # attempts, which the engine must not have beside them.
         self._leaving: list[Sequence] = []
-        self._joining: list[Sequence] = []
+        self._joining: dict[Sequence, Callable[[Sequence, float], float | None]] = {}
 
     def submit(self, seq: Sequence) -> None:
         """Queues a request now; wakes the engine, or cuts its run at the step in progress."""
-        if self._leaving and any(gone.index == seq.index for gone in self._leaving):
-            self._joining.append(seq)
-            return
-        self._look_again(self.engine.enqueue(seq, self._env.now))
+        self._hand_in(seq, self.engine.enqueue)
 
     def expect(self, seq: Sequence) -> None:
         """Queues a request whose prompt another replica computes."""
-        self._look_again(self.engine.expect(seq, self._env.now))
+        self._hand_in(seq, self.engine.expect)
+
+    def _hand_in(self, seq: Sequence, take: Callable[[Sequence, float], float | None]) -> None:
+        if self._leaving and any(gone.index == seq.index for gone in self._leaving):
+            self._joining[seq] = take
+            return
+        self._look_again(take(seq, self._env.now))
 
     def load(self, seq: Sequence, *, with_token: bool) -> None:
         """Notes that the KV of an expected request has come, with its first token or without."""
@@ -89,13 +92,23 @@ class Worker:
         self.engine.free(seq)
         self._look_again()
 
+    def discard(self, seq: Sequence) -> None:
+        """Frees the blocks that were kept of a finished request, which came to nothing."""
+        self.engine.void(seq)
+        self.free(seq)
+
     def _look_again(self, sooner_s: float | None = None) -> None:
         """Wakes the engine, or lets its run end sooner."""
-        if not self._is_busy:
+        if not self._is_busy or self._only_waits:
             self._is_busy = True
             self._end_run_at(self._env.now, _WAKE_UP)
         elif sooner_s is not None:
             self._end_run_at(sooner_s, _RUN_END)
+
+    @property
+    def _only_waits(self) -> bool:
+        """Whether the engine runs nothing and will look again later, when some KV has come."""
+        return not self.engine.run_steps and self._run_end_s > self._env.now
 
     def _end_run_at(self, time_s: float, priority: EventPriority) -> None:
         self._run_number += 1
@@ -125,11 +138,14 @@ class Worker:
 
     def abort(self, seq: Sequence) -> None:
         """Gives up a request now; its engine lets go of it when the step in progress ends."""
-        if seq in self._joining:
-            self._joining.remove(seq)
+        if self._joining.pop(seq, None) is not None:
             return
         self._leaving.append(seq)
-        self.cut()
+        if self._is_busy and not self._only_waits:
+            self.cut()
+        else:
+            # Its blocks may be taken although nothing runs: those of a prompt that is to come.
+            self._look_again()
 
     def cut(self) -> None:
         """Ends the run in progress, if any, with its step in progress."""
@@ -137,7 +153,8 @@ class Worker:
             self._end_run_at(self.engine.cut(self._env.now), _RUN_END)
 
     def _let_go(self) -> None:
-        for seq in self.engine.end():
+        # Voiding one takes it out of those that the engine knows to have ended.
+        for seq in tuple(self.engine.end()):
             if seq in self._leaving:
                 self._leaving.remove(seq)
                 self.engine.void(seq)
@@ -146,6 +163,6 @@ class Worker:
         for seq in self._leaving:
             assert self.engine.abort(seq), f"request {seq.index} is not where it was sent"
         self._leaving.clear()
-        for seq in self._joining:
-            self.engine.enqueue(seq, self._run_end_s)
+        for seq, take in self._joining.items():
+            take(seq, self._run_end_s)
         self._joining.clear()

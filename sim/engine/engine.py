@@ -122,7 +122,7 @@ class Engine:
         Where its only token came along, that was all, and its blocks are free.
         """
         assert self.staging is not None, "this engine expects nothing"
-        self.staging.num_reserved -= 1
+        self.staging.reserved.remove(seq)
         if not with_token or seq.output_tokens > 1:
             return self._hand_in(self._staging_scheduler.loaded, seq, time_s)
         self.log.handed_over(seq.index, time_s)
@@ -528,6 +528,10 @@ class Engine:
                 scheduler.decoding.join(seq)
         return finished
 
+    def flush(self) -> None:
+        """Forgets all KV that no request holds."""
+        self.kv.flush()
+
     # --- what comes to nothing ----------------------------------------------------------------
 
     def abort(self, seq: Sequence) -> bool:
@@ -535,14 +539,16 @@ class Engine:
 
         Returns whether it was here; the tokens that it has had count no longer.
         """
-        for place, (_, unseen) in enumerate(self._unseen):
+        for place, (queue, unseen) in enumerate(self._unseen):
             if unseen is seq:
                 del self._unseen[place]
+                if self.staging is not None and queue is self._staging_scheduler.loaded:
+                    self.free(seq)
                 return True
         is_here = self._scheduler.abort(seq)
         if is_here:
             self.log.void(seq.index)
-        return is_here
+        return is_here or (self.staging is not None and self.staging.abort(seq))
 
     def void(self, seq: Sequence) -> None:
         """Makes the tokens of a request that the last run finished count no longer."""

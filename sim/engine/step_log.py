@@ -10,7 +10,7 @@ from struct import Struct
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 from dynosim.sim.engine.step_times import StepTimes
 
 # Rows are packed as bytes: a third of the time that an array of numbers takes to grow.
@@ -57,9 +57,9 @@ class StepLog:
         self._stints = bytearray()
         self._verified = bytearray()
         self._handed_over = bytearray()
-        # Of requests whose attempts came to nothing: the bytes of stints, and of verifications,
-        # that were written before.
-        self._void: dict[int, tuple[int, int]] = {}
+        # Of requests whose attempts came to nothing: the bytes of stints, of verifications and of
+        # hand-overs that were written before.
+        self._void: dict[int, tuple[int, int, int]] = {}
 
     def run(
         self,
@@ -136,7 +136,7 @@ class StepLog:
 
     def void(self, request: int) -> None:
         """Makes all tokens that ``request`` had here so far none of its own."""
-        self._void[request] = len(self._stints), len(self._verified)
+        self._void[request] = len(self._stints), len(self._verified), len(self._handed_over)
 
     def pause(self) -> None:
         """Makes the last run, of one step, one that its decoding sequences sit out."""
@@ -199,6 +199,8 @@ class StepLog:
     def hand_overs(self) -> tuple[IntArray, FloatArray]:
         """Returns the requests that came with their first token, and when clients got it."""
         rows = np.frombuffer(self._handed_over, dtype=[("request", "i8"), ("time_s", "f8")])
+        if self._void:
+            rows = rows[self._are_valid(rows["request"], 2, _HANDED_OVER.size)]
         return rows["request"].copy(), rows["time_s"].copy()
 
     def verifications(self) -> IntArray:
@@ -207,12 +209,16 @@ class StepLog:
 
     def _valid(self, packed: bytearray, which: int) -> IntArray:
         """Returns rows but those of requests that were voided after them."""
-        rows = np.frombuffer(packed, dtype=np.int64).reshape(-1, 3).copy()
+        rows = np.frombuffer(packed, dtype=np.int64).reshape(-1, 3)
         if not self._void:
-            return rows
-        ends = {request: written[which] // _STINT.size for request, written in self._void.items()}
-        from_row = np.array([ends.get(request, 0) for request in rows[:, 0].tolist()])
-        return np.asarray(rows[np.arange(len(rows)) >= from_row])
+            return rows.copy()
+        return np.asarray(rows[self._are_valid(rows[:, 0], which, _STINT.size)])
+
+    def _are_valid(self, requests: IntArray, which: int, row_bytes: int) -> BoolArray:
+        """Returns which rows, of these requests in order, were not voided after them."""
+        ends = {request: written[which] // row_bytes for request, written in self._void.items()}
+        from_row = np.array([ends.get(request, 0) for request in requests.tolist()])
+        return np.asarray(np.arange(len(requests)) >= from_row)
 
 
 @dataclass(frozen=True)

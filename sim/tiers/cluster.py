@@ -32,14 +32,25 @@ class Both:
 
 
 class TieredCluster:
-    """Makes engines with tiers, and tells what became of these."""
+    """Makes engines with tiers, and tells what became of these.
 
-    def __init__(self, spec: KvTiers, unit_tokens: int, blocks_per_unit: int) -> None:
+    ``beside`` are those of another pool, which share storage with these where both have some.
+    """
+
+    def __init__(
+        self,
+        spec: KvTiers,
+        unit_tokens: int,
+        blocks_per_unit: int,
+        beside: TieredCluster | None = None,
+    ) -> None:
         self.engines: list[TieredEngine] = []
         self._spec = spec
         self._unit_tokens = unit_tokens
         self._blocks_per_unit = blocks_per_unit
         self._shared = SharedStorage(spec, blocks_per_unit)
+        if beside is not None and beside.is_shared and self.is_shared:
+            self._shared = beside._shared
         self._stacks: list[TierStack] = []
 
     @property
@@ -63,6 +74,11 @@ class TieredCluster:
         self._stacks.append(stack)
         self.engines.append(engine)
         return engine
+
+    @property
+    def stacks(self) -> list[TierStack]:
+        """The tiers of every engine."""
+        return self._stacks
 
     def follow(self) -> None:
         """Has tiers told, too, where others have begun to follow the caches since."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dynosim.hardware_models.kv_tiers import KvTiers
@@ -45,6 +47,7 @@ class TierStack:
         self.own_channels: list[Channel] = [self.into, self.out]
         self._unit_bytes = spec.block_bytes * blocks_per_unit
         self._writes_through = spec.writes_through
+        self._is_forgetting = False
         self._ways: dict[str, tuple[Channel, ...]] = {}
         for tier in spec.tiers:
             own: tuple[Channel, ...] = ()
@@ -67,7 +70,8 @@ class TierStack:
 
     def evicted(self, units: list[int], start: int, stop: int) -> None:
         """Copies units that leave the GPU, unless a tier has them."""
-        self._keep(units[start:stop])
+        if not self._is_forgetting:
+            self._keep(units[start:stop])
 
     def _keep(self, units: list[int]) -> None:
         """Puts units into the first tier, the last of a prefix first: it is to go first."""
@@ -91,6 +95,16 @@ class TierStack:
                 ready_s = max(ready_s, channel.carry(self.now_s, self._unit_bytes))
             moved = tier.put(moved, ready_s + tier.spec.latency_s)
             level += 1
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Empties what is the replica's own: its process begins anew, and no copy is made of it."""
+        self._is_forgetting = True
+        yield
+        self._is_forgetting = False
+        for tier in self.tiers:
+            if not tier.spec.is_shared:
+                tier.clear()
 
     # --- what requests find -------------------------------------------------------------------
 

@@ -29,6 +29,10 @@ class Tier:
     def __contains__(self, unit: int) -> bool:
         return unit in self._ready_s
 
+    def clear(self) -> None:
+        """Forgets all that is here."""
+        self._ready_s.clear()
+
     def ready_s(self, unit: int) -> float:
         """Returns from when on a unit that is here can be read."""
         return self._ready_s[unit]

@@ -16,6 +16,7 @@ from itertools import islice
 
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
+from dynosim.sim.engine.schedulers.base import WaitingQueue
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.tiers.reservation import Reservation, cached_units, reserve
@@ -34,7 +35,7 @@ class Load:
 
 
 class TieredEngine(Engine):
-    """One replica, whose scheduler takes requests in order.
+    """One replica, whose scheduler takes requests in order, over the tiers of ``stack``.
 
     ``loads`` has (request, start_s, end_s, tokens) of every load.
     """
@@ -47,10 +48,10 @@ class TieredEngine(Engine):
         "_most_loads",
         "_queue",
         "_seen",
-        "_stack",
         "_unit_tokens",
         "_wakes_s",
         "loads",
+        "stack",
     )
 
     def __init__(
@@ -68,7 +69,7 @@ class TieredEngine(Engine):
         self.loads: list[tuple[int, float, float, int]] = []
         assert isinstance(self.waiting, deque), "loads need a queue in order of arrival"
         self._queue: deque[Sequence] = self.waiting
-        self._stack = stack
+        self.stack = stack
         self._most_loads = most_loads
         self._loads_always = loads_always
         self._blocks_per_unit = blocks_per_unit
@@ -85,17 +86,35 @@ class TieredEngine(Engine):
 
     # --- arrivals -----------------------------------------------------------------------------
 
-    def enqueue(self, seq: Sequence, time_s: float) -> float | None:
-        end_s = super().enqueue(seq, time_s)
+    def _hand_in(self, queue: WaitingQueue, seq: Sequence, time_s: float) -> float | None:
+        end_s = super()._hand_in(queue, seq, time_s)
         if self._wakes_s is not None:
             self._wakes_s = None
             return time_s
         return end_s
 
+    def abort(self, seq: Sequence) -> bool:
+        self._seen.discard(seq.index)
+        for load in self._coming:
+            if load.seq is seq:
+                self._coming.remove(load)
+                load.reservation.drop()
+                return True
+        for load in self._landed:
+            if load.seq is seq:
+                self._landed.remove(load)
+                load.reservation.drop()
+                break
+        return super().abort(seq)
+
+    def flush(self) -> None:
+        with self.stack.forgetting():
+            super().flush()
+
     # --- runs ---------------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> float | None:
-        self._stack.now_s = now_s
+        self.stack.now_s = now_s
         self._wakes_s = None
         self._land(now_s)
         self._look_for_loads(now_s)
@@ -165,7 +184,7 @@ class TieredEngine(Engine):
             if wanted + missing + idle > self.kv.free_blocks:
                 return
             self._seen.add(seq.index)
-            plan = self._stack.find(seq.units, cached, limit)
+            plan = self.stack.find(seq.units, cached, limit)
             if plan.units and self._is_worth_it(plan, cached, now_s):
                 self._queue.remove(seq)
                 self._load(seq, plan, cached, now_s)
@@ -176,7 +195,7 @@ class TieredEngine(Engine):
         """Whether the last unit comes sooner than it would be computed, if computed at once."""
         if self._loads_always:
             return True
-        return self._stack.until_s(plan) - now_s < self._computing_s(len(plan.units), cached)
+        return self.stack.until_s(plan) - now_s < self._computing_s(len(plan.units), cached)
 
     def _computing_s(self, num_units: int, cached: int) -> float:
         """Returns the seconds of computing units behind cached ones, in chunks, by themselves."""
@@ -194,7 +213,7 @@ class TieredEngine(Engine):
     def _load(self, seq: Sequence, plan: Plan, cached: int, now_s: float) -> None:
         stop = cached + len(plan.units)
         # What is evicted for it may push other units out of the tiers.
-        end_s = self._stack.load(plan)
+        end_s = self.stack.load(plan)
         reservation = reserve(self.kv, seq.units, cached, stop)
         tokens = len(plan.units) * self._unit_tokens
         self._coming.append(Load(seq, now_s, end_s, tokens, reservation))

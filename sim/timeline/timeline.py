@@ -1,7 +1,8 @@
 """A run as trace events: replicas as processes, steps and what bound them as tracks.
 
 Requests are async slices with their stages inside; queue depth, running requests and KV use are
-counters; preemptions are instants.
+counters; preemptions are instants. Of two pools whose replicas come and go, each is a process more,
+with counters of its replicas by state.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.sim.bottleneck.attribution import NAMES, Attribution
+from dynosim.sim.cluster.scaling.states import ScalingLog, State
 from dynosim.sim.result_files import write_atomically
 from dynosim.sim.results import ReplicaLog, RunResult
 from dynosim.sim.tiers.result import TierResult
@@ -68,10 +70,15 @@ def timeline(result: RunResult, found: Attribution | None, *, limit: int = LIMIT
         sources += _bound_by(found, len(result.replicas))
     if result.tiers is not None:
         sources.append(_loads(result.tiers))
+    if result.hand_overs is not None and result.hand_overs.tiers is not None:
+        sources.append(_loads(result.hand_overs.tiers, len(result.replicas)))
+    pools = _scaled_pools(result, len(logs))
+    sources += [_states(track, log) for track, _, log in pools]
     kept, until_s, dropped = _earliest(sources, limit)
     events = [event for source, which in kept for i in which for event in source.make(i)]
     events.sort(key=lambda event: float(event["ts"]))
     names = [event for i, (name, _) in enumerate(logs) for event in process(i, name)]
+    names += [event for track, name, _ in pools for event in process(track, name)]
     return Timeline(events=names + events, complete_until_s=until_s, dropped=dropped)
 
 
@@ -82,6 +89,33 @@ def _logs(result: RunResult) -> list[tuple[str, ReplicaLog]]:
         prefill = enumerate(result.hand_overs.replicas)
         logs += [(f"prefill replica {number}", log) for number, log in prefill]
     return logs
+
+
+def _scaled_pools(result: RunResult, track: int) -> list[tuple[int, str, ScalingLog]]:
+    """Returns track, name and log of the replicas of every pool of two that come and go."""
+    hand_overs = result.hand_overs
+    if hand_overs is None:
+        return []
+    logs = (("decode pool", result.scaling), ("prefill pool", hand_overs.scaling))
+    found = [(name, log) for name, log in logs if log is not None]
+    return [(track + number, name, log) for number, (name, log) in enumerate(found)]
+
+
+def _states(track: int, log: ScalingLog) -> Source:
+    """Returns how many replicas of a pool are in each state, from each change on."""
+    rows = [
+        (time_s, state.name.lower(), count)
+        for state in State
+        if state != State.OFF
+        for time_s, count in zip(*(c.tolist() for c in log.counts([state])), strict=True)
+    ]
+    rows.sort(key=lambda row: row[0])
+
+    def make(i: int) -> list[Event]:
+        time_s, name, count = rows[i]
+        return [counter(track, f"replicas {name}", time_s, count)]
+
+    return Source(np.array([time_s for time_s, *_ in rows]), 1, make)
 
 
 def write_timeline(path: Path, found: Timeline) -> None:
@@ -159,9 +193,9 @@ def _preemptions(replica: int, log: ReplicaLog) -> Source:
     return Source(time_s, 1, make)
 
 
-def _loads(tiers: TierResult) -> Source:
+def _loads(tiers: TierResult, first_track: int = 0) -> Source:
     """Returns loads of KV from lower tiers, each an async slice: several are queued at once."""
-    columns = (tiers.replica, tiers.request, tiers.start_s, tiers.end_s, tiers.tokens)
+    columns = (tiers.replica + first_track, tiers.request, tiers.start_s, tiers.end_s, tiers.tokens)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
 
     def make(i: int) -> list[Event]:

@@ -38,6 +38,7 @@ GROUPS = {
         {
             "measure": "Measure the ops of a serving engine on the GPU (or CPU) at hand.",
             "fit": "Fit a backend's overheads to measured serving runs.",
+            "steps": "Fit kernel tables and host overheads to the steps that an engine ran.",
         },
     ),
 }

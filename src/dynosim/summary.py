@@ -9,6 +9,7 @@ from dynosim.accuracy.expectation import Expectation
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.sim.bottleneck.report import Bottleneck
 from dynosim.sim.bottleneck.what_if import Widening
+from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.replicates import Estimate
 from dynosim.sim.simulate import Simulation
@@ -78,21 +79,24 @@ def _head(simulation: Simulation, metrics: Metrics, spec: WorkloadSpec) -> Itera
     deployment, engine = simulation.deployment, simulation.engine
     backend = f"{engine.backend.name} {engine.backend.version}"
     yield f"{engine.model.name} on {_gpus(simulation)}, {backend}"
-    replicas: object = deployment.replicas
-    if deployment.autoscaler is not None:
-        replicas = f"{deployment.min_replicas} to {deployment.max_replicas}"
-    shape = f"{replicas} replica(s) × {parallel_shape(engine.args)}"
-    if deployment.autoscaler is not None:
-        shape += f", {deployment.autoscaler}"
-    if simulation.prefill is not None:
-        prefill = parallel_shape(simulation.prefill.engine.args)
-        shape = f"prefill {deployment.prefill_replicas} × {prefill}, decode {shape}"
+    shape = _replicas(deployment, " replica(s)", parallel_shape(engine.args))
+    pool = deployment.prefill_pool
+    if simulation.prefill is not None and pool is not None:
+        prefill = _replicas(pool, "", parallel_shape(simulation.prefill.engine.args))
+        shape = f"prefill {prefill}, decode {shape}"
     yield f"{shape}, router {deployment.router}"
     duration = shown(metrics["duration"], ",.1f")
     yield (
         f"{metrics['completed']:,} requests{_unserved(metrics)} in {duration} s; "
         f"{loop(simulation, spec)}"
     )
+
+
+def _replicas(pool: Deployment, unit: str, shape: str) -> str:
+    """Returns how many replicas of which shape a pool has, and who decides that."""
+    if pool.autoscaler is None:
+        return f"{pool.replicas}{unit} × {shape}"
+    return f"{pool.min_replicas} to {pool.max_replicas}{unit} × {shape}, {pool.autoscaler}"
 
 
 def _unserved(metrics: Metrics) -> str:
@@ -106,11 +110,13 @@ def _unserved(metrics: Metrics) -> str:
 def _gpus(simulation: Simulation) -> str:
     """Returns how many GPUs of which kind there are."""
     deployment, gpu = simulation.deployment, simulation.engine.gpu
+    pools = [deployment, deployment.prefill_pool]
+    is_scaled = any(pool is not None and pool.autoscaler is not None for pool in pools)
+    at_most = "up to " if is_scaled else ""
     if simulation.prefill is None or simulation.prefill.engine.gpu == gpu:
-        at_most = "up to " if deployment.autoscaler is not None else ""
         return f"{at_most}{deployment.num_gpus} × {gpu.name}"
     other, own = simulation.prefill.engine.gpu, deployment.num_prefill_gpus
-    return f"{own} × {other.name} + {deployment.num_gpus - own} × {gpu.name}"
+    return f"{at_most}{own} × {other.name} + {deployment.num_gpus - own} × {gpu.name}"
 
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
@@ -186,13 +192,20 @@ def _engine(metrics: Metrics) -> str:
 
 
 def _tiers(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, str]]:
-    if (tiers := simulation.result.tiers) is not None:
-        hits = ", ".join(f"{t.name} {metrics[f'kv_{t.name}_hit_rate']:.1%}" for t in tiers.tiers)
-        yield (
-            "KV tiers",
-            f"{hits} of prompt tokens loaded, {metrics['kv_loads']:,} loads "
-            f"of {metrics['mean_kv_load_ms']:,.1f} ms",
-        )
+    hand_overs = simulation.result.hand_overs
+    theirs = None if hand_overs is None else hand_overs.tiers
+    for name, own, prefix in (
+        ("KV tiers", simulation.result.tiers, ""),
+        ("Prefill tiers", theirs, "prefill_"),
+    ):
+        if own is not None:
+            rates = [(t.name, metrics[f"{prefix}kv_{t.name}_hit_rate"]) for t in own.tiers]
+            hits = ", ".join(f"{tier} {rate:.1%}" for tier, rate in rates)
+            yield (
+                name,
+                f"{hits} of prompt tokens loaded, {metrics[f'{prefix}kv_loads']:,} loads "
+                f"of {metrics[f'{prefix}mean_kv_load_ms']:,.1f} ms",
+            )
 
 
 _LEAST_SHARE = 0.005
@@ -268,20 +281,41 @@ def _scaling(simulation: Simulation, metrics: Metrics) -> Iterator[tuple[str, st
     """Yields how many replicas there were, what they cost and what went wrong."""
     if "gpu_hours" not in metrics:
         return
-    yield (
-        "Replicas",
-        f"{metrics['replicas_min']} to {metrics['replicas_max']} served, mean "
-        f"{shown(metrics['replicas_mean'], '.2f')}; {metrics['starts']} started in "
-        f"{shown(metrics['mean_start_s'], ',.1f')} s (mean), "
-        f"{metrics['requests_held']:,} requests waited for one",
-    )
+    is_split = "prefill_gpu_hours" in metrics
+    if is_split:
+        yield "Prefill", _served(metrics, "prefill_")
+    yield "Decode" if is_split else "Replicas", _served(metrics)
+    prefill = f"prefill {metrics['prefill_gpu_hours']:,.2f}, " if is_split else ""
     yield (
         "GPU-hours",
-        f"{metrics['gpu_hours']:,.2f} (${shown(metrics['usd_total'], ',.2f')}), of which starting "
-        f"{metrics['gpu_hours_starting']:,.2f}, in reserve {metrics['gpu_hours_reserve']:,.2f}",
+        f"{metrics['gpu_hours']:,.2f} (${shown(metrics['usd_total'], ',.2f')}), of which {prefill}"
+        f"starting {metrics['gpu_hours_starting']:,.2f}, "
+        f"in reserve {metrics['gpu_hours_reserve']:,.2f}",
     )
     if simulation.deployment.has_failures or metrics["retries"]:
-        yield "Failures", f"{metrics['crashes']} crashes, {metrics['retries']:,} retries"
+        crashes = metrics["crashes"] + metrics.get("prefill_crashes", 0)
+        yield "Failures", f"{crashes} crashes, {metrics['retries']:,} retries"
+
+
+def _served(metrics: Metrics, prefix: str = "") -> str:
+    """Returns how many replicas of a pool served, and how many began to."""
+    own = {name: metrics[prefix + name] for name in _SERVED}
+    return (
+        f"{own['replicas_min']} to {own['replicas_max']} served, mean "
+        f"{shown(own['replicas_mean'], '.2f')}; {own['starts']} started in "
+        f"{shown(own['mean_start_s'], ',.1f')} s (mean), "
+        f"{own['requests_held']:,} requests waited for one"
+    )
+
+
+_SERVED = (
+    "replicas_min",
+    "replicas_max",
+    "replicas_mean",
+    "starts",
+    "mean_start_s",
+    "requests_held",
+)
 
 
 _EXPECTED = (

@@ -152,7 +152,6 @@ def test_kubernetes_mounts_the_options_of_trtllm() -> None:
         ("dynamo", {"backend": "vllm", "router_max_waiting": 9}, "no such option"),
         ("vllm", {"backend": "vllm", "autoscaler": "queue"}, "has no such knob"),
         ("vllm", {"backend": "vllm", "kv_host_gib": 10.0}, "has no such knob"),
-        ("k8s", {"backend": "vllm", "prefill_replicas": 1}, "two pools"),
     ],
 )
 def test_what_a_target_has_no_word_for_is_refused(

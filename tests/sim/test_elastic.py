@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
-from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.startup.stage import Stage, StartupPlan
 from dynosim.hardware_models.startup.storage import get_storage
-from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec, run_cluster
+from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.cluster.scaling.spec import scaling_spec
@@ -395,12 +394,3 @@ def test_without_events_an_elastic_run_is_the_plain_one():
     plain, elastic = run_cluster(spec, load), run_cluster(spec, patient)
     assert np.array_equal(plain.finish_s, elastic.finish_s)
     assert math.isclose(elastic.scaling.end_s, plain.finish_s.max())
-
-
-def test_two_pools_do_not_scale():
-    limits = EngineLimits(max_num_seqs=16, max_num_batched_tokens=512)
-    pool = ClusterSpec(timer=AffineTimer(), limits=limits, num_blocks=512, max_model_len=1000)
-    split = PrefillSpec(pool=pool, transfer=None)
-    load = workload([0.0], client=ClientPolicy(client_retries=1))
-    with pytest.raises(UserError, match="prefill_replicas"):
-        run_cluster(replace(pool, prefill=split), load)

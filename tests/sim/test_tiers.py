@@ -288,7 +288,6 @@ def test_a_deployment_has_tiers_by_its_fields() -> None:
         {"backend": "trtllm"},
         {"scheduling_policy": "priority"},
         {"enable_prefix_caching": False},
-        {"prefill_replicas": 1},
         {"backend": "sglang", "scheduler_recv_interval": 4},
     ],
 )

@@ -9,10 +9,14 @@ import pytest
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.search.estimate.estimate import estimate
+from dynosim.sim.bottleneck.report import bottleneck
+from dynosim.sim.bottleneck.what_if import what_if
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
 from dynosim.sim.result_files import bench_document, request_columns
 from dynosim.sim.simulate import simulate
+from dynosim.sim.timeline.series import series
+from dynosim.sim.timeline.timeline import timeline
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.columns import Workload
 from dynosim.sim.workload.spec import WorkloadSpec
@@ -206,3 +210,144 @@ def test_the_estimate_of_two_pools_is_near_the_simulation(rate: float, backend: 
 def test_a_starved_pool_is_estimated_as_overloaded():
     deployment = Deployment(**PLAIN, replicas=3, prefill_replicas=1)
     assert estimate([deployment], load(30)).use[0] > 1.2
+
+
+# --- pools that scale -------------------------------------------------------------------------
+
+RAMP = WorkloadSpec(
+    random_input_len=3000,
+    random_output_len=150,
+    random_range_ratio=0.3,
+    request_rates="0:4, 30:30, 90:4",
+    num_prompts=1200,
+)
+SCALED = {
+    "prefill_replicas": 1,
+    "prefill_gpu": "h200_sxm",
+    "autoscaler": "target_tracking",
+    "autoscaler_metric": "kv_use",
+    "autoscaler_target": 0.4,
+    "max_replicas": 3,
+    "prefill_autoscaler": "keda",
+    "prefill_autoscaler_metric": "queue",
+    "prefill_autoscaler_target": 4.0,
+    "prefill_max_replicas": 4,
+    "autoscaler_interval_s": 5.0,
+    "autoscaler_down_window_s": 30.0,
+    "startup_s": 10.0,
+}
+
+
+def test_each_pools_gpus_are_paid_for_while_they_are_held():
+    deployment = Deployment(**(PLAIN | SCALED))
+    simulation = simulate(deployment, build_workload(RAMP))
+    found = simulation.metrics()
+    assert found["completed"] == 1200
+    assert found["replicas_max"] <= 3
+    assert 1 < found["prefill_replicas_max"] <= 4
+    decode_hours = found["gpu_hours"] - found["prefill_gpu_hours"]
+    prices = [p.engine.gpu.cloud_price_usd_hour for p in (simulation.decode, simulation.prefill)]
+    assert None not in prices
+    expected = decode_hours * prices[0] + found["prefill_gpu_hours"] * prices[1]
+    assert found["usd_total"] == pytest.approx(expected)
+    assert simulation.result.scaling is not None
+    hours = simulation.result.scaling.end_s / 3600
+    assert found["usd_per_hour"] == pytest.approx(expected / hours)
+    assert found["mean_gpus"] == found["num_gpus"] == pytest.approx(found["gpu_hours"] / hours)
+    assert found["mean_gpus"] < deployment.num_gpus
+
+
+def test_a_budget_counts_what_both_autoscalers_may_ask_for():
+    wide = Deployment(**(PLAIN | SCALED), prefill_tensor_parallel_size=2, prefill_warm_replicas=1)
+    assert (wide.num_prefill_gpus, wide.num_gpus) == ((4 + 1) * 2, (4 + 1) * 2 + 3)
+    fixed = Deployment(**(PLAIN | SCALED | {"prefill_autoscaler": "none", "replicas": 2}))
+    assert (fixed.num_prefill_gpus, fixed.num_gpus) == (1, 1 + 3)
+
+
+def test_a_prefill_pool_without_options_of_its_own_is_scaled_as_the_other():
+    own = {k: v for k, v in SCALED.items() if not k.startswith("prefill_autoscaler")}
+    pool = Deployment(**(PLAIN | own)).prefill_pool
+    assert pool is not None
+    assert (pool.autoscaler, pool.autoscaler_metric, pool.max_replicas) == (
+        "target_tracking",
+        "kv_use",
+        4,
+    )
+
+
+def test_series_and_timeline_have_both_pools():
+    simulation = simulate(Deployment(**(PLAIN | SCALED)), build_workload(RAMP))
+    found = series(simulation.result, 5.0)
+    assert (len(found.engines), len(found.prefill_engines)) == (3, 4)
+    prompts = sum(one["vllm:prompt_tokens_total"][-1] for one in found.prefill_engines)
+    assert prompts == simulation.result.workload.input_tokens.sum()
+    events = timeline(simulation.result, None).events
+    tracks = {e["args"]["name"]: e["pid"] for e in events if e["name"] == "process_name"}
+    for name, most in (("decode pool", "replicas_max"), ("prefill pool", "prefill_replicas_max")):
+        ready = [
+            e["args"]["value"]
+            for e in events
+            if e["pid"] == tracks[name] and e["name"] == "replicas ready"
+        ]
+        assert max(ready) == simulation.metrics()[most]
+
+
+def test_what_bound_a_pool_counts_when_its_replicas_were_away():
+    simulation = simulate(Deployment(**(PLAIN | SCALED)), build_workload(RAMP))
+    bound = bottleneck(simulation)
+    assert bound is not None
+    assert bound.prefill is not None
+    for found in (bound.attribution, bound.prefill):
+        assert sum(found.shares.values()) == pytest.approx(1.0)
+        assert found.shares["replica off"] > 0.1
+
+
+def test_what_if_asks_with_the_autoscalers():
+    simulation = simulate(Deployment(**(PLAIN | SCALED)), load(4, n=60))
+    found = {one.resource: one for one in what_if(simulation)}
+    assert "KV transfer links" in found
+    assert not any("replicas" in name for name in found)
+    faster = found["prefill: compute"]
+    assert faster.changes["mean_ttft_ms"] < 0.0
+
+
+def test_a_start_is_of_each_pools_own_engine():
+    patient = WorkloadSpec(num_prompts=20, request_rate=1.0, client_retries=3)
+    deployment = Deployment(
+        **PLAIN,
+        prefill_replicas=1,
+        prefill_startup="snapshot",
+        failures="crash@1:0, crash@1:prefill0",
+    )
+    found = simulate(deployment, build_workload(patient)).metrics()
+    assert (found["starts"], found["prefill_starts"]) == (1, 1)
+    assert (found["crashes"], found["prefill_crashes"]) == (1, 1)
+    assert found["prefill_mean_start_s"] < found["mean_start_s"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"prefill_autoscaler_target": None, "autoscaler_target": None}, "autoscaler_target"),
+        ({"prefill_autoscaler": "nobody"}, "prefill pool"),
+        ({"prefill_min_replicas": 9}, "prefill_min_replicas"),
+        ({"prefill_autoscaler": "none", "prefill_max_replicas": 3}, "prefill_max_replicas"),
+        ({"failures": "crash@1:prefill7"}, "prefill pool: failures"),
+        ({"failures": "crash@1:prefill0", "prefill_replicas": 0}, "failures"),
+        ({"autoscaler": "threshold", "autoscaler_metric": "slo_attainment"}, "autoscaler_slo_tpot"),
+        (
+            {"prefill_autoscaler": "threshold", "prefill_autoscaler_metric": "slo_attainment"},
+            "autoscaler_slo_ttft_ms",
+        ),
+    ],
+)
+def test_options_of_a_pool_are_refused_by_its_keys(fields: dict[str, Any], where: str):
+    with pytest.raises(UserError) as refused:
+        simulate(Deployment(**(PLAIN | SCALED | fields)), load(1, n=2))
+    assert refused.value.where.startswith(where)
+
+
+def test_prompts_too_long_for_the_slo_alone_are_infeasible_with_any_number_of_replicas():
+    limits = {"autoscaler_slo_ttft_ms": 20.0}
+    simulation = simulate(Deployment(**(PLAIN | SCALED | limits)), load(1, n=20))
+    assert any("infeasible" in warning for warning in simulation.warnings)

@@ -1,4 +1,4 @@
-"""Clients' attempts: how long each may take, and when the next one is made."""
+"""Clients' attempts: how long each may take, when the next one is made, and who is left."""
 
 from __future__ import annotations
 
@@ -10,37 +10,51 @@ import numpy as np
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.sim.cluster.scaling.agenda import Agenda
 from dynosim.sim.refusal import Refusal
-from dynosim.sim.workload.client import ClientPolicy
+from dynosim.sim.workload.columns import Workload
 
 
 class Attempts:
-    """Counts every request's attempts by its client's policy.
+    """Counts every request's attempts by its client's policy, and the requests that are left.
 
     ``on_time_out`` is called with a request whose attempt has run for too long, unless
-    :meth:`ended` was before; ``send`` makes the next attempt.
+    :meth:`ended` was before; ``send`` makes the next attempt. After the last request, at ``end_s``,
+    nothing else happens.
     """
 
     def __init__(
         self,
         agenda: Agenda,
-        policy: ClientPolicy,
-        num_requests: int,
+        workload: Workload,
         seed: int,
         send: Callable[[int, float], None],
         on_time_out: Callable[[int, Refusal, float], None],
     ) -> None:
         self._agenda = agenda
-        self._policy = policy
+        self._policy = workload.client
         self._seed = seed
         self._send = send
         self._on_time_out = on_time_out
-        self._made = array("q", [0]) * num_requests
+        self._made = array("q", [0]) * len(workload)
         self._open: dict[int, int] = {}
+        self._left = 0
+        self.end_s = 0.0
 
     @property
     def made(self) -> IntArray:
         """Attempts of every request."""
         return np.array(self._made, dtype=np.int64)
+
+    def expect(self, num_requests: int) -> bool:
+        """Notes how many requests are to be answered or lost; returns whether there are any."""
+        self._left = num_requests
+        return num_requests > 0
+
+    def settle(self, time_s: float) -> None:
+        """Counts a request that is answered or lost."""
+        self._left -= 1
+        self.end_s = max(self.end_s, time_s)
+        if not self._left:
+            self._agenda.close()
 
     def number(self, request: int) -> int:
         """Returns how many attempts there were of a request."""

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from dynosim.sim.cluster.scaling.agenda import Agenda
 from dynosim.sim.cluster.scaling.failures import Failure
 from dynosim.sim.cluster.scaling.fleet import Fleet
 from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.cluster.scaling.states import State
-from dynosim.sim.random_streams import stream
 
 
 class Disruptions:
@@ -19,7 +20,7 @@ class Disruptions:
 
     ``hang_up`` breaks the connections to a replica (None: to all) at a time, ``slow_down`` sets the
     factor that a replica's steps take, and ``reroute`` is called when routers go and come back.
-    Crashes by chance come from a stream of each replica's own.
+    Crashes by chance come from a stream of each replica's own, by ``rng_of`` its number.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class Disruptions:
         agenda: Agenda,
         fleet: Fleet,
         options: ScalingOptions,
-        seed: int,
+        rng_of: Callable[[int], np.random.Generator],
         *,
         hang_up: Callable[[int | None, float], None],
         slow_down: Callable[[int, float], None],
@@ -40,7 +41,7 @@ class Disruptions:
         self._hang_up = hang_up
         self._slow_down = slow_down
         self._reroute = reroute
-        self._rngs = [stream(seed, f"failures {number}") for number in range(fleet.size)]
+        self._rngs = [rng_of(number) for number in range(fleet.size)]
         # Of replicas that serve, what tells this period of service from the next.
         self._periods: dict[int, object] = {}
         self._routers_back_s = -math.inf

@@ -9,40 +9,65 @@ from typing import Literal
 from dynosim.hardware_models.errors import UserError
 
 Kind = Literal["crash", "gpu_loss", "slow", "router"]
+PoolName = Literal["", "prefill"]
+"""Whose replica: the prefill pool's, or the other's, which may be all there is."""
 
+_WHERE = r":(?P<pool>prefill)?(?P<replica>\d+)"
 _FORMS: dict[str, tuple[str, str]] = {
-    "crash": (r":(?P<replica>\d+)", "crash@120:0"),
-    "gpu_loss": (r":(?P<replica>\d+)x(?P<seconds>[\d.]+)", "gpu_loss@300:1x600"),
-    "slow": (r":(?P<replica>\d+)x(?P<factor>[\d.]+)x(?P<seconds>[\d.]+)", "slow@60:2x1.5x300"),
+    "crash": (_WHERE, "crash@120:0"),
+    "gpu_loss": (rf"{_WHERE}x(?P<seconds>[\d.]+)", "gpu_loss@300:prefill1x600"),
+    "slow": (rf"{_WHERE}x(?P<factor>[\d.]+)x(?P<seconds>[\d.]+)", "slow@60:2x1.5x300"),
     "router": (r"x(?P<seconds>[\d.]+)", "router@90x5"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One event: steps of a ``slow`` replica take ``factor`` times as long for ``seconds``."""
+    """One event: steps of a ``slow`` replica take ``factor`` times as long for ``seconds``.
+
+    The replica is one of the ``pool`` prefill, or of the one that there is beside it or alone.
+    """
 
     kind: Kind
     time_s: float
+    pool: PoolName = ""
     replica: int = 0
     seconds: float = 0.0
     factor: float = 1.0
 
 
-def parse_failures(text: str | None, num_replicas: int) -> tuple[Failure, ...]:
-    """Returns the events of a text like "crash@120:0, slow@60:2x1.5x300".
+def parse_failures(text: str | None, num_replicas: int, pool: PoolName = "") -> tuple[Failure, ...]:
+    """Returns the events of a text like "crash@120:0, slow@60:2x1.5x300" that befall one pool.
 
-    Raises UserError for what is none, and for a replica that there never is.
+    Those of routers befall each. Raises UserError for what is none, and for a replica that there
+    never is.
     """
-    found = [_parse(part.strip()) for part in text.split(",")] if text else []
-    for failure in found:
+    found = all_failures(text)
+    own = tuple(f for f in found if f.kind == "router" or f.pool == pool)
+    for failure in own:
         if failure.replica >= num_replicas:
             raise UserError(
-                f"replica {failure.replica} fails, of {num_replicas}",
+                f"{pool} replica {failure.replica} fails, of {num_replicas}".lstrip(),
                 where="failures",
                 hint=f"allowed: 0 to {num_replicas - 1}",
             )
-    return tuple(found)
+    return own
+
+
+def check_failures(text: str | None, *, has_prefill: bool) -> None:
+    """Raises UserError for what is no failure, and for one of a prefill pool that there is not."""
+    for failure in all_failures(text):
+        if failure.pool and not has_prefill:
+            raise UserError(
+                f"prefill replica {failure.replica} fails, and there is no prefill pool",
+                where="failures",
+                hint="leave out `prefill`, or give prefill_replicas",
+            )
+
+
+def all_failures(text: str | None) -> tuple[Failure, ...]:
+    """Returns the events of a text; raises UserError for what is none."""
+    return tuple(_parse(part.strip()) for part in text.split(",")) if text else ()
 
 
 def _parse(text: str) -> Failure:
@@ -50,11 +75,13 @@ def _parse(text: str) -> Failure:
     form, example = _FORMS.get(kind, ("", ""))
     match = re.fullmatch(rf"(?P<time_s>[\d.]+){form}", rest) if example else None
     try:
-        values = {} if match is None else {k: float(v) for k, v in match.groupdict().items()}
+        found = {} if match is None else match.groupdict()
+        pool = found.pop("pool", None) or ""
+        values = {k: float(v) for k, v in found.items()}
     except ValueError:
         values = {}
     if not values or values.get("factor", 1.0) <= 0.0:
         examples = ", ".join(example for _, example in _FORMS.values())
         raise UserError(f"found {text!r}", where="failures", hint=f"as in {examples}")
     replica = int(values.pop("replica", 0))
-    return Failure(kind=kind, replica=replica, **values)  # type: ignore[arg-type]
+    return Failure(kind=kind, pool=pool, replica=replica, **values)  # type: ignore[arg-type]

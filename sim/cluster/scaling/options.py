@@ -27,7 +27,8 @@ class ScalingOptions:
     """Most replicas; needed by every autoscaler."""
     autoscaler_metric: ScalingMetric = "queue"
     """What is looked at: waiting requests, unfinished requests or requests per second of a replica,
-    share of KV blocks held, or share of answers within ``autoscaler_slo_ttft_ms``."""
+    share of KV blocks held, or share of answers within ``autoscaler_slo_ttft_ms`` and
+    ``autoscaler_slo_tpot_ms``."""
     autoscaler_target: Above0 | None = None
     """Value of the metric that the autoscaler aims at, or adds replicas above (below, for
     slo_attainment)."""
@@ -57,6 +58,8 @@ class ScalingOptions:
     """How far ahead is foretold (predictive); by default a start's seconds and one interval."""
     autoscaler_slo_ttft_ms: Above0 | None = None
     """TTFT that an answer should keep, for the metric slo_attainment and for what is feasible."""
+    autoscaler_slo_tpot_ms: Above0 | None = None
+    """TPOT that an answer should keep, for the metric slo_attainment."""
     autoscaler_slo_share: Annotated[float, Gt(0), Le(1)] = 0.9
     """Share of answers that should keep it."""
     warm_replicas: Annotated[int, Ge(0)] = 0
@@ -67,9 +70,9 @@ class ScalingOptions:
     failure_repair_s: NonNegative = 0.0
     """Seconds after a crash before the replica starts again."""
     failures: str | None = None
-    """Events at given seconds: "crash@120:0, gpu_loss@300:1x600, slow@60:2x1.5x300, router@90x5":
-    a replica crashes; loses a GPU for 600 s; takes 1.5 times as long for 300 s; routers are away
-    for 5 s."""
+    """Events at given seconds: "crash@120:0, gpu_loss@300:prefill1x600, slow@60:2x1.5x300,
+    router@90x5": a replica crashes; one of the prefill pool loses a GPU for 600 s; one takes 1.5
+    times as long for 300 s; routers are away for 5 s."""
 
     @property
     def is_scaled(self) -> bool:

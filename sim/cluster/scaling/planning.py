@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.startup.plan import plan_startup
 from dynosim.hardware_models.startup.stage import StartupPlan
+from dynosim.sim.cluster.scaling.failures import PoolName
 from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.cluster.scaling.spec import ScalingSpec, scaling_spec
 from dynosim.sim.cluster.scaling.start_spec import StartSpec
@@ -21,24 +23,32 @@ if TYPE_CHECKING:
 
 
 def plan_scaling(
-    deployment: Deployment,
+    pool: Deployment,
     engine: ResolvedEngine,
     memory: MemoryPlan,
-    cluster: ClusterSpec,
-    workload: Workload,
+    reason: str = "",
+    pool_name: PoolName = "",
 ) -> tuple[ScalingSpec, tuple[str, ...]]:
-    """Returns the scaling of a deployment, and what its user should know of it.
+    """Returns the scaling of a deployment's pool, and what its user should know of it.
 
-    Raises UserError for options that contradict each other.
+    ``reason`` is why no number of replicas can do. Raises UserError for options that contradict
+    each other.
     """
-    plan = plan_startup(engine, memory, deployment)
-    start = start_spec(deployment, engine, plan)
-    reason = infeasible(deployment, cluster, workload)
-    spec = scaling_spec(deployment, start, deployment.replicas, reason)
-    notes = plan.notes
-    if reason:
-        notes += (f"infeasible with any number of replicas: {reason}",)
-    return spec, notes
+    plan = plan_startup(engine, memory, pool)
+    start = start_spec(pool, engine, plan)
+    return scaling_spec(pool, start, pool.replicas, reason, pool_name), plan.notes
+
+
+def check_attainment(decode: ScalingOptions, prefill: ScalingOptions) -> None:
+    """Raises UserError where a pool of two is to keep an SLO of the other's, or none."""
+    for options, prefix, limit in ((decode, "", "tpot"), (prefill, "prefill_", "ttft")):
+        is_asked = options.autoscaler is not None and options.autoscaler_metric == "slo_attainment"
+        if is_asked and getattr(options, f"autoscaler_slo_{limit}_ms") is None:
+            raise UserError(
+                f"this pool's part of an answer is its {limit.upper()}, which has no limit",
+                where=f"autoscaler_slo_{limit}_ms",
+                hint=f"give it, or another {prefix}autoscaler_metric",
+            )
 
 
 def start_spec(deployment: Deployment, engine: ResolvedEngine, plan: StartupPlan) -> StartSpec:
@@ -77,10 +87,28 @@ def infeasible(options: ScalingOptions, cluster: ClusterSpec, workload: Workload
 
 
 def ttft_alone_s(cluster: ClusterSpec, prompt_tokens: int) -> float:
-    """Returns the seconds to the first token of a request that has a replica to itself."""
-    timer, limits, frontend = cluster.timer, cluster.limits, cluster.frontend
+    """Returns the seconds to the first token of a request that has its replicas to itself.
+
+    With a prefill pool, of which no less is known than this: KV that leaves while the prompt is
+    computed may all have come by its end.
+    """
+    frontend, prefill = cluster.frontend, cluster.prefill
     seconds = cluster.frontend_s
     seconds += (frontend.request_s + frontend.input_token_s * prompt_tokens) / frontend.servers
+    if prefill is None or prompt_tokens < prefill.local_below_tokens:
+        return seconds + prompt_s(cluster, prompt_tokens)
+    transfer = prefill.transfer
+    seconds += prompt_s(prefill.pool, prompt_tokens) + transfer.latency_s
+    if transfer.overlap == "none":
+        port_bytes_s = min(transfer.egress_bytes_s, transfer.ingress_bytes_s)
+        seconds += (transfer.size.of(prompt_tokens) + transfer.size.state) / port_bytes_s
+    return seconds
+
+
+def prompt_s(cluster: ClusterSpec, prompt_tokens: int) -> float:
+    """Returns the seconds that a replica computes a prompt for, with nothing beside it."""
+    timer, limits = cluster.timer, cluster.limits
+    seconds = 0.0
     computed = 0
     while computed < prompt_tokens:
         chunk = min(limits.max_num_batched_tokens, prompt_tokens - computed)

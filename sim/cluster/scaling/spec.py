@@ -9,7 +9,7 @@ from dynosim.hardware_models.registry import find_module
 from dynosim.hardware_models.startup.stage import StartupPlan
 from dynosim.hardware_models.startup.storage import get_storage
 from dynosim.sim.cluster.autoscalers.base import Autoscaler, ScalingContext
-from dynosim.sim.cluster.scaling.failures import Failure, parse_failures
+from dynosim.sim.cluster.scaling.failures import Failure, PoolName, parse_failures
 from dynosim.sim.cluster.scaling.options import ScalingOptions
 from dynosim.sim.cluster.scaling.start_spec import StartSpec
 from dynosim.sim.workload.client import ClientPolicy
@@ -52,9 +52,13 @@ class ScalingSpec:
 
 
 def scaling_spec(
-    options: ScalingOptions, start: StartSpec, replicas: int, infeasible: str = ""
+    options: ScalingOptions,
+    start: StartSpec,
+    replicas: int,
+    infeasible: str = "",
+    pool: PoolName = "",
 ) -> ScalingSpec:
-    """Returns the spec of a deployment of ``replicas`` at first.
+    """Returns the spec of a pool of ``replicas`` at first.
 
     Raises UserError for bounds that contradict each other, failures that are none, and an unknown
     or incomplete autoscaler.
@@ -78,7 +82,7 @@ def scaling_spec(
             f"replicas that sleep ({start.plan.method}) are a reserve themselves",
             where="warm_replicas",
         )
-    failures = parse_failures(options.failures, size)
+    failures = parse_failures(options.failures, size, pool)
     spec = ScalingSpec(
         options=options,
         start=start,

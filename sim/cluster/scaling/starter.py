@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 
 import numpy as np
 import simpy
@@ -13,10 +13,26 @@ from dynosim.sim.cluster.fabric import Fabric, Link
 from dynosim.sim.cluster.scaling.start_spec import StartSpec
 
 
+class StartLinks:
+    """What the starts of a run read from, by what it is and whose."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.fabric = Fabric(env)
+        self._links: dict[tuple[str, Hashable], Link] = {}
+
+    def link(self, kind: str, owner: Hashable, bandwidth_bytes_s: float) -> Link:
+        """Returns the link of an owner, made when it is first asked for."""
+        key = kind, owner
+        if key not in self._links:
+            self._links[key] = Link(kind, bandwidth_bytes_s)
+        return self._links[key]
+
+
 class Starter:
     """Runs starts, of which those on one node or in the cluster share a storage's bandwidth.
 
-    Draws of one replica come from a stream of its own, whatever the others do.
+    Draws of one replica come from a stream of its own, whatever the others do. With the starts of
+    other pools it shares ``links``, but for those of nodes.
     """
 
     def __init__(
@@ -24,13 +40,13 @@ class Starter:
         env: simpy.Environment,
         spec: StartSpec,
         rng_of: Callable[[int], np.random.Generator],
+        links: StartLinks | None = None,
     ) -> None:
         self._env = env
         self._spec = spec
         self._rng_of = rng_of
         self._rngs: dict[int, np.random.Generator] = {}
-        self._fabric = Fabric(env)
-        self._links: dict[tuple[str, int], Link] = {}
+        self._links = links or StartLinks(env)
         self.fallbacks = 0
 
     def run(
@@ -66,15 +82,12 @@ class Starter:
             yield self._env.timeout(seconds)
         if stage.num_bytes:
             links = self._links_of(stage, plan, replica)
-            yield self._fabric.send(links, stage.num_bytes, most_bytes_s=stage.most_bytes_s)
+            yield self._links.fabric.send(links, stage.num_bytes, most_bytes_s=stage.most_bytes_s)
 
     def _links_of(self, stage: Stage, plan: StartupPlan, replica: int) -> list[Link]:
         bandwidth_bytes_s = plan.bandwidth_bytes_s(stage)
         if stage.over is None or math.isinf(bandwidth_bytes_s):
             return []
         is_own = stage.over == "storage" and plan.storage.scope == "node"
-        node = replica // self._spec.replicas_per_node if is_own else 0
-        key = stage.over, node
-        if key not in self._links:
-            self._links[key] = Link(f"{stage.over} {node}", bandwidth_bytes_s)
-        return [self._links[key]]
+        owner = (self, replica // self._spec.replicas_per_node) if is_own else None
+        return [self._links.link(stage.over, owner, bandwidth_bytes_s)]

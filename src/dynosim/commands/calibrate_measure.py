@@ -108,6 +108,14 @@ Graphs = Annotated[
     ),
 ]
 Threads = Annotated[PositiveInt, Parameter(metavar="INT", help="Threads of a CPU's kernels.")]
+Engine = Annotated[
+    str | None,
+    Parameter(
+        metavar="NAME",
+        help="Measure this engine's own kernels, where it is installed beside dynosim and has some "
+        "(vllm on a CPU); else PyTorch's.",
+    ),
+]
 Compare = Annotated[
     bool,
     Parameter(
@@ -131,6 +139,7 @@ def calibrate_measure_command(
     budget_s: Budget = 420.0,
     cuda_graphs: Graphs = True,
     threads: Threads = 1,
+    engine: Engine = None,
     with_shipped: Compare = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -144,7 +153,9 @@ def calibrate_measure_command(
     if budget_s == 0.0:
         ledger, unreached, interrupted = _finished(out), 0, False
     else:
-        bench = TorchBench(device, graphs=cuda_graphs, threads=threads, wide=_wide(dtypes))
+        bench = TorchBench(
+            device, graphs=cuda_graphs, threads=threads, wide=_wide(dtypes), engine=engine
+        )
         try:
             grid = read_grid(grid_name or ("standard" if bench.lab.on_gpu else "small"))
             cases = plan(
