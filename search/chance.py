@@ -5,14 +5,20 @@ error from the class of predictions like it (:mod:`dynosim.accuracy.intervals`).
 model on one GPU under one backend share a part of their errors, which cannot change their order,
 and the metrics of one trial err together (:mod:`dynosim.accuracy.shared_errors`). A point's chance
 is the share of draws in which no other trial is better than it. Limits are taken to be kept.
+
+Many trials may be predicted alike, and which of them wins is then up to errors of their own. What
+a reader of the short list wants to know is whether one of them does: the chance of a trial ``or``
+of one that is predicted within WITHIN of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynosim.accuracy.error_classes import FIELDS
 from dynosim.accuracy.intervals import BASES, ErrorModel, read_model
@@ -21,6 +27,7 @@ from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 from dynosim.search.frontier import losses
 from dynosim.search.likeness import EXACT, class_fields, error_of
 from dynosim.search.objective import Objective
+from dynosim.search.short_list import WITHIN
 from dynosim.search.trial import Trial
 
 DRAWS = 2000
@@ -34,6 +41,13 @@ HARMLESS = 3.5
 
 _ANYTHING = dict.fromkeys(FIELDS, "*") | {"basis": BASES[-1]}
 """Falls into no class but that of all measurements together."""
+
+
+class Chance(NamedTuple):
+    """The probability that a trial is truly non-dominated, and that it or one like it is."""
+
+    alone: float
+    or_near: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,8 +87,8 @@ def chances(
     seed: int,
     model: ErrorModel | None = None,
     shared: SharedErrors | None = None,
-) -> dict[int, float]:
-    """Returns by number the probability that a trial is truly non-dominated.
+) -> dict[int, Chance]:
+    """Returns by number how likely a trial is truly non-dominated.
 
     Of the points of ``front`` and of those feasible ``trials`` that may be better than one of them;
     without those that nothing was measured like. Empty where an objective's errors were never
@@ -95,8 +109,9 @@ def chances(
         return {}
     rows = _dangerous(predicted, len(front), known, shared)
     drawn = predicted.only(rows)
-    kept = _kept(drawn, known, shared, seed)
-    triples = zip(rows.tolist(), kept.tolist(), drawn.is_known.tolist(), strict=True)
+    alone, or_near = _kept(drawn, known, shared, seed)
+    pairs = map(Chance, alone.tolist(), or_near.tolist())
+    triples = zip(rows.tolist(), pairs, drawn.is_known.tolist(), strict=True)
     return {ordered[row].number: chance for row, chance, is_known in triples if is_known}
 
 
@@ -175,14 +190,15 @@ def _dangerous(
 
 def _kept(
     predicted: _Predicted, laws: Sequence[tuple[str, float]], shared: SharedErrors, seed: int
-) -> FloatArray:
-    """Returns in which share of the draws each row is non-dominated."""
+) -> tuple[FloatArray, FloatArray]:
+    """Returns in which share of the draws each row is non-dominated, and it or a row near it."""
     import moocore
 
     draw = np.random.default_rng([seed, 6])
     uncertain = [i for i, (quantity, _) in enumerate(laws) if quantity != EXACT]
     names = [laws[i][0] for i in uncertain]
-    count = np.zeros(len(predicted.loss))
+    near = _near(predicted.loss)
+    alone, or_near = np.zeros(len(near)), np.zeros(len(near))
     losses_drawn = predicted.loss + predicted.median
     for _ in range(DRAWS // CHUNK):
         batch = np.repeat(losses_drawn[None], CHUNK, axis=0)
@@ -190,9 +206,17 @@ def _kept(
             score = shared.scores(predicted.stacks, names, CHUNK, draw)
             width = np.where(score > 0, predicted.up[:, uncertain], predicted.down[:, uncertain])
             batch[:, :, uncertain] += predicted.sign[uncertain] * score * width
-        for points in batch:
-            count += moocore.is_nondominated(points, keep_weakly=True)
-    return np.asarray(count / DRAWS)
+        kept = np.array([moocore.is_nondominated(one, keep_weakly=True) for one in batch])
+        alone += kept.sum(axis=0)
+        or_near += (kept.astype(np.float32) @ near > 0.0).sum(axis=0)
+    return alone / DRAWS, or_near / DRAWS
+
+
+def _near(loss: FloatArray) -> NDArray[np.float32]:
+    """Returns 1 for pairs of rows within WITHIN of each other in every objective, else 0."""
+    apart = np.abs(loss[:, None, :] - loss[None, :, :]).max(axis=2)
+    # A rounding error must not tell trials with the same figures, or just WITHIN, apart.
+    return np.asarray(apart <= np.log1p(WITHIN) + 1e-9, dtype=np.float32)
 
 
 CHUNK = 100

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from dynosim.search.chance import Chance
     from dynosim.search.importance import Importance
     from dynosim.search.landscape import Landscape
     from dynosim.search.screening import Screening
@@ -108,6 +109,11 @@ class SearchResult:
 
         See :mod:`dynosim.search.chance`; without trials that nothing was measured like.
         """
+        return {number: chance.alone for number, chance in self.chances.items()}
+
+    @cached_property
+    def chances(self) -> Mapping[int, Chance]:
+        """How likely a trial, alone or with those predicted alike, is truly non-dominated."""
         from dynosim.search.chance import chances
 
         space = self.space

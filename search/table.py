@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 DEPLOYMENT_COLUMNS = tuple(field_types(Deployment))
 STATUS_COLUMNS = ("number", "is_feasible", "reason", "detail", "on_frontier", "mark", "timing")
 
-
 CHANCE_COLUMN = "p_non_dominated"
 """The probability that a trial is truly non-dominated, since predictions err."""
+
+NEAR_COLUMN = "p_non_dominated_or_near"
+"""The probability that it, or a trial within 1 % of it, is."""
 
 SHARE_COLUMN = "non_dominated_share"
 """Where there are replicates: the share of them in which nothing dominated the trial."""
@@ -32,7 +34,7 @@ def trial_columns(result: SearchResult) -> list[str]:
     objectives = [o.metric for o in result.space.objectives]
     metrics = {name for trial in result.trials for name in trial.metrics}
     taken = {*STATUS_COLUMNS, *DEPLOYMENT_COLUMNS, *objectives}
-    shares = [CHANCE_COLUMN] if result.p_non_dominated else []
+    shares = [CHANCE_COLUMN, NEAR_COLUMN] if result.chances else []
     shares += [SHARE_COLUMN] if result.shares_best else []
     return [*STATUS_COLUMNS, *shares, *DEPLOYMENT_COLUMNS, *objectives, *sorted(metrics - taken)]
 
@@ -43,6 +45,7 @@ def trial_rows(
     """Yields one mapping a trial; keys are those of :func:`trial_columns`, absent: unknown."""
     on_frontier = {trial.number for trial in result.frontier}
     for trial in result.trials if trials is None else trials:
+        chance = result.chances.get(trial.number)
         yield {
             **trial.metrics,
             **asdict(trial.deployment),
@@ -53,7 +56,8 @@ def trial_rows(
             "on_frontier": trial.number in on_frontier,
             "mark": mark(result, trial),
             "timing": trial.timing,
-            CHANCE_COLUMN: result.p_non_dominated.get(trial.number),
+            CHANCE_COLUMN: chance.alone if chance else None,
+            NEAR_COLUMN: chance.or_near if chance else None,
             SHARE_COLUMN: result.shares_best.get(trial.number),
         }
 

@@ -81,7 +81,7 @@ def found(trials: list[Trial], *objectives: Objective, **settings: Any) -> dict[
     settings = {"is_open": True, "seed": 0, "model": model(), "shared": shared(0.5), **settings}
     front = frontier(trials, objectives)
     every = chances(front, trials, objectives, **settings)
-    return {t.number: every[t.number] for t in front if t.number in every}
+    return {t.number: every[t.number].alone for t in front if t.number in every}
 
 
 def test_of_one_stack_only_what_each_has_of_its_own_can_turn_the_order() -> None:
@@ -173,7 +173,24 @@ def test_a_rival_has_a_chance_of_its_own() -> None:
         is_open=True, seed=0, model=model(), shared=shared(0.5),
     )  # fmt: skip
     assert every.keys() == {0, 1}
-    assert sum(every.values()) == 1.0, "one of them is the fastest"
+    assert sum(chance.alone for chance in every.values()) == 1.0, "one of them is the fastest"
+    assert all(chance.or_near == chance.alone for chance in every.values()), "none is near another"
+
+
+def test_near_twins_share_a_chance_and_have_it_together() -> None:
+    # Two within 1 % of each other, a third 5 % behind, of whose error they share nothing.
+    trials = [
+        trial(0, mean_tpot_ms=10.0),
+        trial(1, mean_tpot_ms=10.05),
+        trial(2, gpu="h200_sxm", mean_tpot_ms=10.5),
+    ]
+    every = chances(
+        frontier(trials, [TPOT]), trials, [TPOT],
+        is_open=True, seed=0, model=model(), shared=shared(0.5),
+    )  # fmt: skip
+    assert every[0].or_near == every[1].or_near == every[0].alone + every[1].alone
+    assert every[0].or_near == pytest.approx(1.0 - every[2].alone)
+    assert every[2].or_near == every[2].alone
 
 
 def test_the_very_same_figures_are_no_rival() -> None:
