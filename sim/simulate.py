@@ -426,6 +426,8 @@ def _frontend(engine: ResolvedEngine) -> Frontend:
         request_s=backend.frontend_request_s,
         input_token_s=backend.frontend_per_input_token_s,
         output_s=backend.frontend_per_output_token_s,
+        detokenise_s=backend.frontend_detokenise_s,
+        stream_interval=engine.args.stream_interval,
         servers=engine.args.api_server_count,
     )
 
@@ -458,6 +460,12 @@ def _drafting(engine: ResolvedEngine) -> Drafting | None:
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:
     """Raises UserError where an option is set that the scheduler does not have."""
+    if args.stream_interval > 1 and args.speculative_method is not None:
+        raise UserError(
+            "streams of engines that speculate are written at every step here",
+            where="stream_interval",
+            hint="allowed: 1; or leave out speculative_method",
+        )
     for owner, names in _OPTIONS.items():
         for name in names if scheduler != owner else ():
             if getattr(args, name) != getattr(EngineArgs, name):
