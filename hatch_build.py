@@ -39,6 +39,7 @@ COMPILED = (
     "sim/cluster/worker.py",
     "sim/engine/*.py",
     "sim/engine/schedulers/*.py",
+    "sim/tiers/tiered_engine.py",
 )
 
 

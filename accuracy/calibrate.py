@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import dynosim
 from dynosim.accuracy.calibration_class import CalibrationClass, classes_of
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.errors import Residual, residuals
@@ -104,10 +108,12 @@ def calibrate_own(
 ) -> Calibrated:
     """Returns the calibration by a user's own runs, from the overheads in use so far.
 
-    All runs are fitted; each file is a group, and held out in its turn.
+    All runs are fitted; each file is a group, and held out in its turn. Figures that the fit leaves
+    alone stay as they are in use: the new file stands in for the old one as a whole.
     """
     fits = fit(classes_of(cases), predictions, tell, is_own=True)
-    return Calibrated(classes=tuple(ClassReport(fitted=f) for f in fits), skipped=())
+    whole = [replace(f, figures={**f.subject.in_use, **f.figures}) for f in fits]
+    return Calibrated(classes=tuple(ClassReport(fitted=f) for f in whole), skipped=())
 
 
 def _judged(
@@ -151,6 +157,21 @@ def _row(report: ClassReport) -> dict[str, Any]:
         "held_out": report.held_out,
     }
     return row | ({"judged": report.judged} if report.judged else {})
+
+
+def about_fit(command: Sequence[str], sources: Sequence[str]) -> dict[str, Any]:
+    """Returns where a fit comes from: the command, its day, this version and the data's names.
+
+    ``SOURCE_DATE_EPOCH`` gives the day, for equal bytes.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    day = datetime.fromtimestamp(int(epoch), UTC).date() if epoch else date.today()
+    return {
+        "command": shlex.join(command),
+        "date": day.isoformat(),
+        "dynosim": dynosim.__version__,
+        "data": list(sources),
+    }
 
 
 def write_document(document: dict[str, Any], path: Path) -> None:

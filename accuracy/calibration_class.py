@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -48,6 +48,12 @@ class CalibrationClass:
     def card(self) -> Backend:
         """The backend as its card, or an earlier calibration, has it."""
         return _engine(self.cases[0]).backend
+
+    @property
+    def in_use(self) -> Mapping[str, float]:
+        """The figures of an earlier calibration that its cases are predicted with."""
+        calibration = _engine(self.cases[0]).calibration
+        return {} if calibration is None else calibration.figures
 
     @property
     def groups(self) -> tuple[str, ...]:

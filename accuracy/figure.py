@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 BANDS = ((0.10, "#D0D0D0"), (0.25, "#EBEBEB"))
+FEW = 200
+"""Points up to which they are drawn larger."""
 UNITS = {"request_throughput": "requests/s", "output_throughput": "tokens/s"}
 
 
@@ -37,7 +39,7 @@ def accuracy_figure(found: Sequence[Residual], quantity: str) -> Figure:
         axes.scatter(
             points[:, 0],
             points[:, 1],
-            s=16,
+            s=16 if len(shown) > FEW else 42,
             marker=MARKERS[i % len(MARKERS)],
             facecolors=COLOURS[i % len(COLOURS)],
             edgecolors="white",
@@ -70,11 +72,27 @@ def _draw_bands(axes: Axes, shown: Sequence[Residual]) -> None:
     axes.set_ylim(*ends)
 
 
+def _label_ticks(axes: Axes) -> None:
+    """Labels every digit, 1, 2, 5, or powers of ten only: the wider the span, the fewer."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axes.get_xlim()
+    subs: tuple[float, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9) if high < 5 * low else (1, 2, 5)
+    if high > 100 * low:
+        subs = (1,)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_minor_formatter(NullFormatter())
+        if len(subs) > 1:
+            axis.set_major_formatter("{x:g}")
+
+
 def _dress(axes: Axes, quantity: str, shown: Sequence[Residual]) -> None:
     unit = UNITS.get(quantity, "ms")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_aspect("equal")
+    _label_ticks(axes)
     axes.set_xlabel(f"measured {title_of(quantity)}, {unit}")
     axes.set_ylabel(f"predicted {title_of(quantity)}, {unit}")
     errors = np.array([r.error for r in shown])

@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dynosim.accuracy.error_classes import FIELDS, ErrorClass, Key, find_class
 from dynosim.accuracy.kinds import quantity_of
 from dynosim.hardware_models.cards import DATA
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE = DATA / "calibrations" / "residuals.csv"
 BASES = ("measured", "transferred", "roofline")
@@ -76,6 +80,20 @@ class ErrorModel:
             groups=like.groups,
             points=like.points,
         )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the classes, a row each: FIELDS ("*" is any), points, groups, and bounds.
+
+        ``low``, ``median`` and ``high`` are measured / predicted; the widths that intervals take
+        are these times the quantity's factor of ``widen``.
+        """
+        import pandas as pd
+
+        rows = [
+            (c.quantity, *c.key, c.points, c.groups, *map(math.exp, (c.low, c.median, c.high)))
+            for c in self.classes.values()
+        ]
+        return pd.DataFrame(rows, columns=["quantity", *FIELDS, *NUMBERS])
 
 
 NUMBERS = ("points", "groups", "low", "median", "high")

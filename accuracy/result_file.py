@@ -102,7 +102,10 @@ def _workload(run: MeasuredRun, spec: WorkloadSpec | None) -> WorkloadSpec | Wor
 
 
 def _with_lengths(load: Workload, run: MeasuredRun) -> Workload:
-    """Returns a load with the lengths that the file lists, one after the other."""
+    """Returns a load with the lengths and arrivals that the file lists, one after the other."""
     listed = np.array(run.lengths, dtype=np.int64)
     inputs, outputs = listed[np.arange(len(load)) % len(listed)].T
-    return replace(load, input_tokens=inputs.copy(), output_tokens=outputs.copy())
+    arrival_s = np.array(run.arrival_s) if run.arrival_s else load.arrival_s
+    return replace(
+        load, arrival_s=arrival_s, input_tokens=inputs.copy(), output_tokens=outputs.copy()
+    )

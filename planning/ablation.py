@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynosim.hardware_models.errors import UserError, unknown_name
-from dynosim.planning.goal import Goal, Worth
+from dynosim.planning.goal import UNITS, Goal, Objective, Worth
 from dynosim.planning.layer import FIELDS, changes, with_changes
 from dynosim.sim.deployment import Deployment
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,39 @@ class Ablation:
     def narrowest_first(self) -> str:
         """The layer whose change alone helps the baseline most."""
         return max(self.first_gains, key=lambda layer: self.first_gains[layer])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the baseline and the steps, a row each.
+
+        ``alone`` and ``together`` are worths, the factors beside them over the baseline and over
+        the row before; NaN where a layer cannot run. ``narrowest`` is the layer that helps next.
+        """
+        import pandas as pd
+
+        first = {"layer": "baseline", "changed": "", "together": self.baseline.value}
+        first |= {"gpus": self.baseline.deployment.num_gpus, "narrowest": self.narrowest_first}
+        befores = [self.baseline, *(step.together for step in self.steps)]
+        rows = [first, *map(self._row, self.steps, befores)]
+        names = ("layer", "changed", "alone", "alone_factor", "together", "factor", "gpus")
+        return pd.DataFrame(rows, columns=[*names, "narrowest"])
+
+    def _row(self, step: Step, before: Worth) -> dict[str, Any]:
+        return {
+            "layer": step.layer,
+            "changed": ", ".join(f"{name}: {value}" for name, value in step.fields.items()),
+            "alone": nan if step.alone.reason else step.alone.value,
+            "alone_factor": nan if step.alone.reason else ratio(step.alone, self.baseline),
+            "together": nan if step.together.reason else step.together.value,
+            "factor": nan if step.together.reason else ratio(step.together, before),
+            "gpus": step.together.deployment.num_gpus,
+            "narrowest": step.narrowest,
+        }
+
+    def plot(self, objective: Objective, title: str = "") -> Figure:
+        """Returns the waterfall; ``objective`` is what the layers were valued by."""
+        from dynosim.planning.waterfall import waterfall_figure
+
+        return waterfall_figure(self, UNITS[objective], title)
 
 
 def ratio(after: Worth, before: Worth) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dynosim.planning.observation import Observation
 from dynosim.search.slo import Slo
+from dynosim.sim.bottleneck.attribution import IDLE
 from dynosim.sim.bottleneck.report import bottleneck as bound_by
 
 MOST_NAMED = 2
@@ -32,10 +33,13 @@ def _spent_on(observation: Observation) -> str:
 
 
 def _bound(observation: Observation) -> str:
-    """Returns the largest shares of the engines' time by what bound them."""
+    """Returns the largest shares of the engines' time at work by what bound them."""
     found = bound_by(observation.simulation)
     if found is None:
         return "no request was served"
-    shares = sorted(found.bound_by.items(), key=lambda item: -item[1])
-    named = [f"{name} {share:.0%}" for name, share in shares[:MOST_NAMED] if share >= LEAST_SHARE]
+    # Without requests nothing binds: at a light load that would hide what does.
+    shares = {name: share for name, share in found.bound_by.items() if name != IDLE}
+    busy = sum(shares.values()) or 1.0
+    ranked = sorted(((name, share / busy) for name, share in shares.items()), key=lambda x: -x[1])
+    named = [f"{name} {share:.0%}" for name, share in ranked[:MOST_NAMED] if share >= LEAST_SHARE]
     return f"bound by {', '.join(named)}"

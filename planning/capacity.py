@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from dynosim.planning.users import DEFAULT_THINK_S, Users, users_of
 from dynosim.search.slo import Slo
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 SEEDS = 3
 CONFIDENCE = 0.95
@@ -58,6 +63,24 @@ class Capacity:
     narrowest: str
     is_open: bool
     notes: tuple[str, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the sweep, a load a row: requests ``ok`` of ``total``, latencies in ms."""
+        import pandas as pd
+
+        rows = [
+            {"load": seen.load.size, "ok": seen.ok, "total": seen.total}
+            | {"request_throughput": seen.request_throughput, "is_stable": seen.is_stable}
+            | dict(seen.latencies_ms)
+            for seen in self.sweep
+        ]
+        return pd.DataFrame(rows)
+
+    def plot(self, title: str = "") -> Figure:
+        """Returns the figure of latencies and throughput over the load."""
+        from dynosim.planning.capacity_figure import capacity_figure
+
+        return capacity_figure(self, title)
 
 
 def find_capacity(

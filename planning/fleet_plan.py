@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.planning.bottleneck import bottleneck
@@ -22,6 +23,10 @@ from dynosim.search.slo import Slo
 from dynosim.search.space import SearchSpace
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import Simulation
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 SWING = 0.2
 """Share by which the demand is moved to show what the answer depends on."""
@@ -72,6 +77,20 @@ class FleetPlan:
     def causes(self) -> Counter[str]:
         """How many options do not serve the demand, by the head of the reason."""
         return Counter(o.reason.partition(":")[0] for o in self.options if o.fleet is None)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns all options, a row each, the cheapest first; see :mod:`.fleet_table`."""
+        import pandas as pd
+
+        from dynosim.planning.fleet_table import columns, rows
+
+        return pd.DataFrame(rows(self), columns=columns(self))
+
+    def plot(self, title: str = "") -> Figure:
+        """Returns the figure of rent against latency at the peak."""
+        from dynosim.planning.fleet_figure import fleet_figure
+
+        return fleet_figure(self, title)
 
 
 def plan_fleets(

@@ -44,13 +44,19 @@ def convergence_lines(result: SearchResult) -> Iterator[str]:
     )
 
 
-def explain_trial(result: SearchResult, number: int, screen: Screen) -> list[str]:
-    """Returns one trial's configuration, standing and neighbours; UserError for an unknown one."""
+def trial_of(result: SearchResult, number: int) -> Trial:
+    """Returns the trial of a number; UserError where there is none."""
     trial = next((t for t in result.trials if t.number == number), None)
     if trial is None:
         raise UserError(
             f"no trial {number}", where="trial", hint=f"allowed: 0 to {len(result.trials) - 1}"
         )
+    return trial
+
+
+def explain_trial(result: SearchResult, number: int, screen: Screen) -> list[str]:
+    """Returns one trial's configuration, standing and neighbours; UserError for an unknown one."""
+    trial = trial_of(result, number)
     return [
         f"trial {number}: {_configuration(result, trial)}",
         f"  {_figures(result, trial.metrics)}" if trial.is_simulated else "  not simulated",

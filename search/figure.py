@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dynosim.hardware_models.errors import unknown_name
 from dynosim.search.metric import METRICS
 from dynosim.search.trial import Trial
 
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 GREY = "#B8B8B8"
+SLATE = "#606060"
 
 
-def frontier_figure(result: SearchResult) -> Figure:
+def frontier_figure(
+    result: SearchResult, metrics: tuple[str, str] | None = None, *, has_intervals: bool = False
+) -> Figure:
     """Returns the figure: feasible trials by backend and GPU, infeasible grey, frontier, marks.
 
-    Axes are the first two objectives (second across, first up); where there is one objective, it
-    stands against speed per user.
+    Axes are ``metrics`` (across, up); by default the first two objectives (second across, first
+    up), or where there is one objective, it against speed per user. ``has_intervals`` draws where
+    four measurements in five are expected, for the frontier. UserError for an unknown metric.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -36,9 +41,14 @@ def frontier_figure(result: SearchResult) -> Figure:
     figure = Figure(figsize=(9.0, 6.0), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    names = axis_metrics(result)
+    names = metrics or axis_metrics(result)
+    for name in names:
+        if name not in METRICS:
+            raise unknown_name("metric", name, METRICS, where="metrics")
     _draw_trials(axes, result, names)
     _draw_frontier(axes, result, names)
+    if has_intervals:
+        _draw_intervals(axes, result, names)
     _draw_marks(axes, result, names)
     _dress(axes, result, names)
     return figure
@@ -117,17 +127,28 @@ def _draw_frontier(axes: Axes, result: SearchResult, names: tuple[str, str]) -> 
     x, y = _points(result.frontier, names)
     if not x:
         return
-    if len(result.space.objectives) == 2:
+    rings: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.1}
+    if len(result.space.objectives) == 2 and names == axis_metrics(result):
         pairs = sorted(zip(x, y, strict=True))
-        axes.plot(
-            [p[0] for p in pairs],
-            [p[1] for p in pairs],
-            color="black",
-            linewidth=1.4,
-            label=f"frontier ({len(x)})",
-            zorder=3,
-        )
-    axes.scatter(x, y, s=70, facecolors="none", edgecolors="black", linewidths=1.1, zorder=4)
+        axes.plot(*zip(*pairs, strict=True), "k-", lw=1.4, label=f"frontier ({len(x)})", zorder=3)
+    else:
+        rings["label"] = f"on the frontier ({len(x)})"
+    axes.scatter(x, y, s=70, zorder=4, **rings)
+
+
+def _draw_intervals(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
+    from dynosim.search.report.intervals import metric_interval
+
+    for trial in result.frontier:
+        if not all(name in trial.metrics for name in names):
+            continue
+        x, y = (trial.metrics[name] for name in names)
+        across, up = (metric_interval(trial, name, is_open=result.is_open) for name in names)
+        if across is not None:
+            axes.plot(across, (y, y), color=SLATE, linewidth=1.0, marker="|", zorder=2.5)
+        if up is not None:
+            axes.plot((x, x), up, color=SLATE, linewidth=1.0, marker="_", zorder=2.5)
+    axes.plot([], [], color=SLATE, linewidth=1.0, label="80 % of measurements expected here")
 
 
 def _draw_marks(axes: Axes, result: SearchResult, names: tuple[str, str]) -> None:
@@ -147,7 +168,9 @@ def _draw_marks(axes: Axes, result: SearchResult, names: tuple[str, str]) -> Non
         if trial.number in labels:
             (x,), (y,) = _points([trial], names)
             text = ", ".join(labels[trial.number])
-            axes.annotate(text, (x, y), (11, 9), textcoords="offset points", fontsize=9, zorder=6)
+            at: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "zorder": 6}
+            backed = {"boxstyle": "round,pad=0.15", "facecolor": "white", "linewidth": 0}
+            axes.annotate(text, (x, y), (11, 9), bbox=backed | {"alpha": 0.75}, **at)
 
 
 def short_name(trial: Trial) -> str:

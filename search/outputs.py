@@ -25,6 +25,7 @@ from dynosim.search.workload_section import FILE_FIELDS
 from dynosim.sim.workload.columns import Workload
 
 TableFormat = Literal["csv", "parquet"]
+REPORT_FILES = ("report.html", "frontier.png", "frontier.svg")
 
 
 def write_outputs(

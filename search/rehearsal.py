@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dynosim.search.defaults import estimator_of, full_screen, simulator, twin_finder
 from dynosim.search.outcome import Evaluator, Screen
@@ -32,6 +33,27 @@ class DryRun:
         if not self.probe_s:
             return 0.0
         return self.plan.simulations * statistics.mean(self.probe_s) / workers
+
+    def document(self, workers: int) -> dict[str, Any]:
+        """Returns the report as plain values; ``estimate_s`` is with so many workers."""
+        plan, space = self.plan, self.space
+        return {
+            "candidates": space.size,
+            "fields": {d.name: list(d.values) for d in space.varied},
+            "looked_at": plan.screened,
+            "cannot_run": dict(plan.refused),
+            "equivalent": plan.equivalent,
+            "simulations": plan.simulations,
+            "mode": plan.mode,
+            "seed": space.seed,
+            "objectives": [
+                {"metric": o.metric, "direction": o.direction} for o in space.objectives
+            ],
+            "limits": [str(limit) for limit in space.limits],
+            "workload": dict(self.workload),
+            "workers": workers,
+            "estimate_s": self.estimate_s(workers),
+        }
 
     def lines(self, workers: int) -> list[str]:
         """Returns the report, a line each."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dynosim.search.convergence import Convergence, convergence
 from dynosim.search.frontier import cheapest, frontier, hypervolume, knee, reference_point
+from dynosim.search.outcome import Outcome, Screen
 from dynosim.search.short_list import short_list
 from dynosim.search.space import SearchSpace
 from dynosim.search.trial import Trial
@@ -32,6 +33,10 @@ def as_it_is(deployment: Deployment) -> Deployment:
     return deployment
 
 
+def no_refusal(deployment: Deployment) -> Outcome | None:
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
     """Trials by number, and what follows from them.
@@ -39,8 +44,9 @@ class SearchResult:
     ``ending`` is ``interrupted`` after Ctrl-C: the trials are those that had ended by then.
     ``simulated_here`` of them were simulated by this call, the others came from its journal.
     ``screening`` are the estimates that led the search, ``spelled`` returns a deployment with its
-    defaults in it. ``shares_best`` says of trials near the frontier, by number, in which share of
-    the replicates nothing dominated them; empty without replicates.
+    defaults in it, ``screen`` says why a candidate cannot run. ``shares_best`` says of trials near
+    the frontier, by number, in which share of the replicates nothing dominated them; empty without
+    replicates.
     """
 
     space: SearchSpace
@@ -53,6 +59,7 @@ class SearchResult:
     output_dir: Path | None = None
     screening: Screening | None = None
     spelled: Callable[[Deployment], Deployment] = as_it_is
+    screen: Screen = no_refusal
     shares_best: Mapping[int, float] = field(default_factory=dict)
 
     @cached_property
@@ -98,6 +105,11 @@ class SearchResult:
         return convergence(self.trials, self.space.objectives)
 
     @property
+    def is_open(self) -> bool:
+        """Whether requests come whatever becomes of those before (no cap on those in flight)."""
+        return self.space.workload.max_concurrency is None
+
+    @property
     def reasons(self) -> Counter[str]:
         """How many trials are infeasible, by reason."""
         return Counter(t.reason for t in self.trials if t.reason is not None)
@@ -108,6 +120,28 @@ class SearchResult:
         reference = reference_point(self.trials, self.space.objectives)
         return hypervolume(self.frontier, self.space.objectives, reference)
 
+    def trial(self, number: int) -> Trial:
+        """Returns the trial of a number; UserError where there is none."""
+        from dynosim.search.explanation import trial_of
+
+        return trial_of(self, number)
+
+    def explain(self, number: int) -> str:
+        """Returns what a trial is, what dominates it, and what one changed field would do."""
+        from dynosim.search.explanation import explain_trial
+
+        return "\n".join(explain_trial(self, number, self.screen))
+
+    def neighbours(self, number: int) -> pd.DataFrame:
+        """Returns what one changed field of a trial would do, a row each.
+
+        Columns ``field``, ``value``, an objective's relative change each, ``is_simulated`` (else
+        estimated) and ``reason`` why a neighbour cannot run.
+        """
+        from dynosim.search.sensitivity import neighbour_frame
+
+        return neighbour_frame(self.trial(number).deployment, self.landscape, self.screen)
+
     def to_frame(self) -> pd.DataFrame:
         """Returns all trials, a row each, with the columns of ``trials.csv``."""
         import pandas as pd
@@ -116,8 +150,13 @@ class SearchResult:
 
         return pd.DataFrame(trial_rows(self), columns=trial_columns(self))
 
-    def plot(self) -> Figure:
-        """Returns the figure that is saved as ``frontier.png``."""
+    def plot(
+        self, metrics: tuple[str, str] | None = None, *, has_intervals: bool = False
+    ) -> Figure:
+        """Returns the figure that is saved as ``frontier.png``; on other ``metrics`` (across, up).
+
+        ``has_intervals`` draws where four measurements in five of the frontier are expected.
+        """
         from dynosim.search.figure import frontier_figure
 
-        return frontier_figure(self)
+        return frontier_figure(self, metrics, has_intervals=has_intervals)

@@ -59,7 +59,7 @@ class RunFolder:
         if not _try_lock(self._lock):
             self._lock.close()
             raise UserError(
-                "another process is searching in this folder", where=f"output_dir: {self.path}"
+                "another process is writing to this folder", where=f"output_dir: {self.path}"
             )
         if self._overwrite:
             self._clear()

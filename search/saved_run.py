@@ -61,14 +61,14 @@ def load_run(folder: str | Path, *, has_estimates: bool = True) -> SavedRun:
     load = _workload(space, manifest["workload"]["sha256"])
     if load is None:
         rules = rules_screen(space.budget, space.requirements, space.bounds)
-        return SavedRun(result, rules, manifest, is_described=False)
+        return SavedRun(replace(result, screen=rules), rules, manifest, is_described=False)
     screen, spelled = full_screen(space, load), speller(load)
     screening = None
     if result.mode == "screened" and has_estimates:
         screening = plan_search(
             space, screen, estimator_of(space, load), twin_finder(load)
         ).screening
-    whole = replace(result, screening=screening, spelled=spelled)
+    whole = replace(result, screening=screening, spelled=spelled, screen=screen)
     return SavedRun(whole, screen, manifest, is_described=True)
 
 

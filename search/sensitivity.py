@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dynosim.search.landscape import Landscape
 from dynosim.search.outcome import Screen
 from dynosim.sim.deployment import Deployment
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,23 @@ def sensitivity(deployment: Deployment, known: Landscape, screen: Screen) -> lis
             found = _step(known, own, rows.get(index), screen, space.deployment(index))
             steps.append(Step(dimension.name, dimension.values[value], *found))
     return steps
+
+
+def neighbour_frame(
+    deployment: Deployment, known: Landscape | None, screen: Screen
+) -> pd.DataFrame:
+    """Returns the neighbours of a candidate, a row each; objectives as relative changes."""
+    import pandas as pd
+
+    steps = [] if known is None else sensitivity(deployment, known, screen)
+    metrics = [] if known is None else [o.metric for o in known.space.objectives]
+    rows = [
+        {"field": step.field, "value": step.value}
+        | {name: step.factors[name] - 1.0 for name in metrics if name in step.factors}
+        | {"is_simulated": step.is_simulated, "reason": step.reason}
+        for step in steps
+    ]
+    return pd.DataFrame(rows, columns=["field", "value", *metrics, "is_simulated", "reason"])
 
 
 def _others(at: int, length: int, is_ordered: bool) -> list[int]:

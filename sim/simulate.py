@@ -312,19 +312,18 @@ def _longest_of_both(spec: ClusterSpec, split: PrefillSpec) -> int | None:
     return min(ours, theirs) if is_paused else theirs
 
 
-def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> ClusterSpec:
-    engine, memory, timer = planned.engine, planned.memory, planned.timer
+def engine_limits(engine: ResolvedEngine, *, leap: bool, lockstep: bool = False) -> EngineLimits:
+    """Returns the scheduling limits of a resolved engine; UserError for options that it lacks.
+
+    ``lockstep`` says that data-parallel ranks step together.
+    """
     args = engine.args
     assert args.max_num_seqs is not None, "unresolved engine"
     assert args.max_num_batched_tokens is not None, "unresolved engine"
-    assert args.max_model_len is not None, "unresolved engine"
-    backend = engine.backend.name
-    scheduler = scheduler_name(backend)
+    scheduler = scheduler_name(engine.backend.name)
     _check_options(scheduler, args)
-    rules = data_parallel_rules(backend)
-    lockstep = timer if isinstance(timer, DataParallelTimer) else None
-    conservativeness = args.schedule_conservativeness
-    limits = EngineLimits(
+    factor = data_parallel_rules(engine.backend.name).conservativeness_factor if lockstep else 1.0
+    return EngineLimits(
         scheduler=scheduler,
         scheduling_policy=_policy(scheduler, args.scheduling_policy),
         long_prefill_token_threshold=args.long_prefill_token_threshold,
@@ -334,8 +333,7 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
         enable_prefix_caching=bool(args.enable_prefix_caching),
         enable_chunked_prefill=bool(args.enable_chunked_prefill),
         enable_mixed_chunk=args.enable_mixed_chunk,
-        schedule_conservativeness=conservativeness
-        * (rules.conservativeness_factor if lockstep else 1.0),
+        schedule_conservativeness=args.schedule_conservativeness * factor,
         scheduler_recv_interval=args.scheduler_recv_interval,
         batch_wait_timeout_iters=args.batch_wait_timeout_iters,
         batch_wait_max_tokens_ratio=args.batch_wait_max_tokens_ratio,
@@ -349,6 +347,16 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
         drafting=_drafting(engine),
         max_run=1 << 40 if leap else 1,
     )
+
+
+def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> ClusterSpec:
+    engine, memory, timer = planned.engine, planned.memory, planned.timer
+    args = engine.args
+    assert args.max_model_len is not None, "unresolved engine"
+    backend = engine.backend.name
+    rules = data_parallel_rules(backend)
+    lockstep = timer if isinstance(timer, DataParallelTimer) else None
+    limits = engine_limits(engine, leap=leap, lockstep=lockstep is not None)
     return ClusterSpec(
         timer=timer.own if isinstance(timer, DataParallelTimer) else timer,
         limits=limits,

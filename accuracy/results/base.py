@@ -18,7 +18,9 @@ class MeasuredRun:
 
     ``request_rate`` is None where all requests were sent at once or as slots became free.
     ``burstiness`` is the gamma shape, infinite for a constant rate. ``lengths`` are (prompt,
-    answer) tokens a request where the file lists them.
+    answer) tokens a request where the file lists them, ``arrival_s`` when each was sent, from the
+    first, where it was sent at a time of its own. ``failed`` is how many requests got no whole
+    answer, where the file says so.
     """
 
     tool: str
@@ -31,7 +33,9 @@ class MeasuredRun:
     max_concurrency: int | None = None
     burstiness: float = 1.0
     model: str | None = None
+    failed: int = 0
     lengths: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    arrival_s: tuple[float, ...] = field(default=(), repr=False)
 
 
 def number(document: Document, path: str, where: str) -> float:

@@ -48,6 +48,7 @@ def _run(benchmark: Document, where: str) -> MeasuredRun:
         tool="guidellm",
         where=where,
         num_prompts=int(served),
+        failed=int(optional(benchmark, "metrics.request_totals.errored") or 0),
         input_tokens=number(benchmark, "metrics.prompt_token_count.successful.mean", where),
         output_tokens=number(benchmark, "metrics.output_token_count.successful.mean", where),
         request_rate=optional(strategy, "rate") if kind in ("constant", "poisson") else None,

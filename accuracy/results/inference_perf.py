@@ -39,6 +39,7 @@ def read(document: Document, where: str) -> list[MeasuredRun]:
             tool="inference-perf",
             where=where,
             num_prompts=int(number(document, "load_summary.count", where)),
+            failed=int(optional(document, "failures.count") or 0),
             input_tokens=number(document, "successes.prompt_len.mean", where),
             output_tokens=tokens,
             request_rate=optional(document, "load_summary.achieved_rate"),

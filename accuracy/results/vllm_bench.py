@@ -40,6 +40,7 @@ def read(document: Document, where: str) -> list[MeasuredRun]:
             where=where,
             model=document["model_id"],
             num_prompts=int(number(document, "num_prompts", where)),
+            failed=int(optional(document, "failed") or 0),
             input_tokens=number(document, "total_input_tokens", where) / completed,
             output_tokens=number(document, "total_output_tokens", where) / completed,
             request_rate=finite(optional(document, "request_rate")),

@@ -24,6 +24,7 @@ KINDS = (
     (replace(ENGINE, kv_host_gib=1.0), LOAD),
     (replace(ENGINE, speculative_method="ngram", num_speculative_tokens=2), LOAD),
     (replace(ENGINE, warm_replicas=1), LOAD),
+    (replace(ENGINE, prefill_replicas=1, warm_replicas=1, kv_host_gib=1.0), LOAD),
     (
         ENGINE,
         WorkloadSpec(random_input_len=64, random_output_len=8, num_prompts=4, network_rtt_ms=20.0),

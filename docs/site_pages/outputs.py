@@ -90,6 +90,11 @@ def _others() -> str:
         "(../calibration.md#fit-to-your-own-runs) takes them |\n"
         "| `--out DIR` | `calibrate measure` | [a folder of kernel tables]"
         "(../kernel-tables.md#the-folder) |\n"
+        "| `DIR/verification/` | `verify` | `verification.json`, `verification.html`, "
+        "`overlay.png`, `overlay.svg`, `calibration.yaml`, `runs/` (a JSON a measurement), "
+        "`logs/`; [what is said](../verification.md#what-is-said) |\n"
+        "| `--write DIR` | `verify` | a folder of launch and load files for each trial, "
+        "`plan.json`, `README.md` |\n"
         "| `--output DIR` | `validate` | the [accuracy page](../accuracy.md), its figures and "
         "one row a case |\n"
     )

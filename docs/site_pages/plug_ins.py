@@ -44,6 +44,11 @@ KINDS = (
         "dynosim.accuracy.results",
         "read by `calibrate fit` and `compare`",
     ),
+    (
+        "Places to measure",
+        "dynosim.verification.targets",
+        "`dynosim verify --target NAME`; [verify on hardware](../verification.md)",
+    ),
     ("Measured sets", "dynosim.accuracy.sets", "`dynosim validate --set NAME`"),
 )
 

@@ -7,7 +7,7 @@ own file has the same form.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,8 @@ class Calibration:
 
     ``versions`` are the oldest and newest that the measurements were made with; ``groups`` counts
     what they were held out by. ``held_out`` is the median absolute error of held-out groups by
-    metric, with the priors and with these ``figures``.
+    metric, with the priors and with these ``figures``, ``judged`` that of groups
+    which no fit has seen.
     """
 
     backend: str
@@ -40,6 +41,7 @@ class Calibration:
     groups: int
     held_out: Mapping[str, Mapping[str, float]]
     file: str
+    judged: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def covers(self, version: str) -> bool:
         """Whether ``version`` lies between those measured."""
@@ -77,6 +79,11 @@ def calibration_for(backend: Backend, gpu: Gpu, file: str | None = None) -> Cali
     return min(rows, key=lambda row: row.distance(backend.version), default=None)
 
 
+def shipped_calibrations() -> tuple[Calibration, ...]:
+    """Returns all overheads that come with dynosim."""
+    return tuple(row for key in card_keys("calibrations") for row in _shipped(key))
+
+
 @lru_cache(maxsize=16)
 def _shipped(key: str) -> tuple[Calibration, ...]:
     return parse_calibration(read_card("calibrations", key), key)
@@ -101,7 +108,7 @@ _HINT = "`dynosim calibrate fit` writes such files"
 def _row(row: Any, where: str, file: str) -> Calibration:
     if not isinstance(row, dict):
         raise UserError("expected a mapping of keys to values", where=where, hint=_HINT)
-    needed = {f.name for f in fields(Calibration)} - {"file"}
+    needed = {f.name for f in fields(Calibration)} - {"file", "judged"}
     if missing := sorted(needed - row.keys()):
         raise UserError(f"{', '.join(missing)} missing", where=where, hint=_HINT)
     return Calibration(
@@ -113,6 +120,7 @@ def _row(row: Any, where: str, file: str) -> Calibration:
         groups=_is(int, row, "groups", where),
         held_out=_is(dict, row, "held_out", where),
         file=file,
+        judged=row.get("judged", {}),
     )
 
 

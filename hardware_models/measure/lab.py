@@ -59,12 +59,14 @@ class Calls:
 class Lab:
     """PyTorch and one of its devices (``cuda:0``, ``cpu``).
 
-    ``wide`` is the dtype of activations that no table names.
+    ``wide`` is the dtype of activations that no table names; ``engine`` the module of
+    :mod:`~.engines` whose kernels stand in for PyTorch's, None for none.
     """
 
     torch: Any
     device: Any
     wide: str = "bfloat16"
+    engine: Any = None
 
     @property
     def on_gpu(self) -> bool:

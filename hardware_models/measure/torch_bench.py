@@ -16,18 +16,28 @@ from dynosim.hardware_models.measure.lab import Calls, Lab, import_torch
 from dynosim.hardware_models.measure.stopwatch import Stopwatch, cpu_clock
 from dynosim.hardware_models.registry import find_module
 
+ENGINES = "dynosim.hardware_models.measure.engines"
+
 
 class TorchBench:
     """Implements :class:`~.bench.Bench`. ``graphs`` replays CUDA graphs, as engines do to decode;
     without them kernels are launched one by one, and short ones last as long as a launch.
-    ``threads`` are those of a CPU's kernels, ``wide`` the dtype of unquantised activations."""
+    ``threads`` are those of a CPU's kernels, ``wide`` the dtype of unquantised activations.
+    ``engine`` names one of :mod:`~.engines` whose kernels are measured where it has any here."""
 
     def __init__(
-        self, device: str, *, graphs: bool = True, threads: int = 1, wide: str = "bfloat16"
+        self,
+        device: str,
+        *,
+        graphs: bool = True,
+        threads: int = 1,
+        wide: str = "bfloat16",
+        engine: str | None = None,
     ) -> None:
         torch = import_torch()
+        self._engine = engine
+        self.lab = Lab(torch, _device(torch, device), wide, _engine(engine))
         torch.set_num_threads(threads)
-        self.lab = Lab(torch, _device(torch, device), wide)
         self.stopwatch = Stopwatch(self.lab, graphs and self.lab.on_gpu)
         torch.set_grad_enabled(False)
         torch.manual_seed(0)
@@ -43,6 +53,8 @@ class TorchBench:
             "activations": self.lab.wide,
             "launch": "graph" if self.stopwatch.graphs else "eager",
         }
+        if self._engine:
+            found |= {"engine": self._engine, "engine_version": self.lab.engine.version()}
         if not self.lab.on_gpu:
             return found | {"threads": torch.get_num_threads(), "clock": cpu_clock(torch)[1]}
         properties = self.lab.properties
@@ -79,6 +91,19 @@ class TorchBench:
 
     def close(self) -> None:
         find_module(OPS, "op", "nccl").close()
+
+
+def _engine(name: str | None) -> Any:
+    """Returns the engine's module; UserError where it is not known or not installed."""
+    if name is None:
+        return None
+    engine = find_module(ENGINES, "engine", name)
+    try:
+        engine.version()
+    except ImportError as error:
+        hint = "install dynosim into the engine's own environment"
+        raise UserError(f"{name} is not installed ({error})", where="--engine", hint=hint) from None
+    return engine
 
 
 def _device(torch: Any, wanted: str) -> Any:

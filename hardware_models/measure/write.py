@@ -20,7 +20,7 @@ from dynosim.hardware_models.measure.timing import DRIFT, median, quantile
 from dynosim.hardware_models.timing.own_tables import HEADER, LATENCY
 
 BACKEND = "torch"
-"""What the tables call the library that ran the ops."""
+"""What the tables call the library that ran the ops, unless it was an engine's own."""
 
 LEDGER, MANIFEST, CARD, PEOPLE = "ledger.jsonl", "manifest.json", "card.yaml", "other"
 STATISTICS = ("p10_us", "p90_us", "samples", "kernel")
@@ -84,8 +84,8 @@ def _write_header(ledger: Ledger, folder: Path, gpu: str) -> Path:
     today = datetime.date.fromtimestamp(ledger.path.stat().st_mtime).isoformat()
     fields = {
         "gpu": gpu,
-        "backend": BACKEND,
-        "version": str(origin["torch"]),
+        "backend": str(origin.get("engine", BACKEND)),
+        "version": str(origin.get("engine_version", origin["torch"])),
         "device": str(origin["device"]),
         "source": f"dynosim calibrate measure, {libraries}, launched {origin['launch']}, {today}",
     }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dynosim.hardware_models.startup.storage import Storage
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Over = Literal["registry", "storage"]
 
@@ -63,3 +66,10 @@ class StartupPlan:
     def alone_s(self) -> float:
         """Seconds of a start that does not fail and shares nothing with others."""
         return sum(map(self.stage_s, self.stages))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the stages, a row each: ``seconds`` where nobody else starts, ``gib`` read."""
+        import pandas as pd
+
+        rows = [(s.name, self.stage_s(s), s.num_bytes / 2**30) for s in self.stages]
+        return pd.DataFrame(rows, columns=["stage", "seconds", "gib"])

@@ -6,6 +6,7 @@ import math
 
 from dynosim.planning.exports.base import Candidate, Files, script
 from dynosim.planning.exports.bench_load import (
+    UNKNOWN,
     URL,
     Lengths,
     lengths_of,
@@ -46,7 +47,7 @@ def arguments(candidate: Candidate) -> list[str]:
 
 
 def _synthetic(spec: WorkloadSpec) -> list[str]:
-    refuse(spec, "aiperf", "lengths_from", "prefix_zipf")
+    refuse(spec, "aiperf", "lengths_from", "prefix_zipf", *UNKNOWN)
     words = [*_lengths(lengths_of(spec)), "--request-count", str(num_prompts(spec))]
     if spec.random_prefix_len:
         words += ["--num-prefix-prompts", str(spec.num_prefixes)]

@@ -11,6 +11,8 @@ from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.sim.workload.synthetic import INPUT_LEN, NUM_PROMPTS, OUTPUT_LEN
 
 URL = f"http://localhost:{PORT}"
+UNKNOWN = ("request_rates", "num_turns")
+"""Options of synthetic requests that no tool has a word for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import math
 from dynosim.hardware_models.errors import UserError
 from dynosim.planning.exports.base import Candidate, Files, script
 from dynosim.planning.exports.bench_load import (
+    UNKNOWN,
     URL,
     lengths_of,
     normal_note,
@@ -26,7 +27,7 @@ def arguments(candidate: Candidate) -> list[str]:
     """Returns the whole command."""
     spec = candidate.workload
     # Its Mooncake reader takes seconds where the trace has milliseconds (guidellm 0.8.1).
-    refuse(spec, "guidellm", "trace", "lengths_from", "prefix_zipf")
+    refuse(spec, "guidellm", "trace", "lengths_from", "prefix_zipf", *UNKNOWN)
     words = ["guidellm", "run"]
     words += ["--backend", f"kind=openai_http,target={URL},model={candidate.model}"]
     words += ["--profile", _profile(spec)]

@@ -6,9 +6,18 @@ import math
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.planning.exports.base import Candidate, Files, script
-from dynosim.planning.exports.bench_load import URL, lengths_of, num_prompts, refuse, trace_path
+from dynosim.planning.exports.bench_load import (
+    UNKNOWN,
+    URL,
+    lengths_of,
+    num_prompts,
+    refuse,
+    trace_path,
+)
 from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.sim.workload.synthetic import INPUT_LEN, OUTPUT_LEN
+
+_DRAWS = ("lengths_from", "random_input_cv", "random_output_cv")
 
 
 def write(candidate: Candidate) -> Files:
@@ -31,7 +40,7 @@ def arguments(candidate: Candidate) -> list[str]:
 
 
 def _random(spec: WorkloadSpec) -> list[str]:
-    refuse(spec, "vllm bench serve", "lengths_from", "random_input_cv", "random_output_cv")
+    refuse(spec, "vllm bench serve", *_DRAWS, *UNKNOWN)
     if spec.num_prefixes > 1:
         refuse(spec, "vllm bench serve --dataset-name random", "num_prefixes")
     words = ["--dataset-name", "random", "--ignore-eos", "--num-prompts", str(num_prompts(spec))]

@@ -34,6 +34,31 @@ def trial_intervals(
     return {name: (i.low, i.high) for name, i in found.items() if i is not None}
 
 
+def metric_interval(
+    trial: Trial, metric: str, *, is_open: bool, model: ErrorModel | None = None
+) -> tuple[float, float] | None:
+    """Returns the interval of any metric that errs as one of METRICS does; None for others.
+
+    Percentiles of a latency are taken to err as its mean; speed per user is the inverse of TPOT,
+    tokens per second go with requests per second.
+    """
+    base, power = _stands_for(metric)
+    found = trial_intervals(trial, is_open=is_open, model=model).get(base)
+    if found is None or metric not in trial.metrics:
+        return None
+    factors = sorted((end / trial.metrics[base]) ** power for end in found)
+    return trial.metrics[metric] * factors[0], trial.metrics[metric] * factors[1]
+
+
+def _stands_for(metric: str) -> tuple[str, int]:
+    """Returns the metric of METRICS that another errs with, and as which power of it."""
+    if metric == "output_tok_s_per_user":
+        return "mean_tpot_ms", -1
+    if metric.endswith(("_throughput", "_tok_s_per_gpu")):
+        return "request_throughput", 1
+    return f"mean_{metric.partition('_')[2]}", 1
+
+
 def _class_fields(trial: Trial) -> dict[str, str] | None:
     """Returns what tells the class of a trial's errors; None for cards that are not at hand."""
     metrics, deployment = trial.metrics, trial.deployment

@@ -291,20 +291,15 @@ class Disaggregated(Together):
             most_bytes_s=most_bytes_s,
         )
         journey.arrivals.append(arrived)
-        through_s = self._passed_s(journey, num_bytes)
-
-        def arrive(_: simpy.Event) -> None:
-            self._after(through_s, lambda: self._on_arrived(index, journey))
-
+        lanes = (
+            *self._lanes_out[journey.prefill : journey.prefill + 1],
+            *self._lanes_into[journey.decode : journey.decode + 1],
+        )
+        passed_s = max([lane.carry(self._env.now, num_bytes) for lane in lanes], default=0.0)
         assert arrived.callbacks is not None
-        arrived.callbacks.append(arrive)
-
-    def _passed_s(self, journey: Journey, num_bytes: float) -> float:
-        """Returns when bytes have passed the links that they share with copies to KV tiers."""
-        now_s = self._env.now
-        out = self._lanes_out[journey.prefill : journey.prefill + 1]
-        into = self._lanes_into[journey.decode : journey.decode + 1]
-        return max([channel.carry(now_s, num_bytes) for channel in (*out, *into)], default=now_s)
+        arrived.callbacks.append(
+            lambda _: self._after(passed_s, lambda: self._on_arrived(index, journey))
+        )
 
     def _after(self, time_s: float, then: Callable[[], None]) -> None:
         self._at(time_s, self._env.now, then)

@@ -201,8 +201,9 @@ class StepLog:
     def hand_overs(self) -> tuple[IntArray, FloatArray]:
         """Returns the requests that came with their first token, and when clients got it."""
         rows = np.frombuffer(self._handed_over, dtype=[("request", "i8"), ("time_s", "f8")])
-        valid = self._are_valid(rows["request"], 2, _HANDED_OVER.size)
-        return rows["request"][valid], rows["time_s"][valid]
+        if self._void:
+            rows = rows[self._are_valid(rows["request"], 2, _HANDED_OVER.size)]
+        return rows["request"].copy(), rows["time_s"].copy()
 
     def verifications(self) -> IntArray:
         """Returns (request, tokens, steps) rows of speculative decoding."""
@@ -211,12 +212,12 @@ class StepLog:
     def _valid(self, packed: bytearray, which: int) -> IntArray:
         """Returns rows but those of requests that were voided after them."""
         rows = np.frombuffer(packed, dtype=np.int64).reshape(-1, 3)
+        if not self._void:
+            return rows.copy()
         return np.asarray(rows[self._are_valid(rows[:, 0], which, _STINT.size)])
 
     def _are_valid(self, requests: IntArray, which: int, row_bytes: int) -> BoolArray:
         """Returns which rows, of these requests in order, were not voided after them."""
-        if not self._void:
-            return np.ones(len(requests), dtype=np.bool_)
         ends = {request: written[which] // row_bytes for request, written in self._void.items()}
         from_row = np.array([ends.get(request, 0) for request in requests.tolist()])
         return np.asarray(np.arange(len(requests)) >= from_row)

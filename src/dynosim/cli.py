@@ -21,6 +21,7 @@ COMMANDS = {
     "search": "Search a space of deployments for the latency-versus-throughput Pareto frontier.",
     "inspect": "Explain a search: what decided it, and why a trial is or is not on its frontier.",
     "report": "Write the HTML report and the figures of a search anew, from its output folder.",
+    "verify": "Measure a few trials of a search on a real engine, and score its frontier anew.",
     "plan": "Say how many of which GPU a demand needs, and what that costs.",
     "explain": "Say what each layer adds on the way from a baseline to a tuned deployment.",
     "compare": "Compare results side by side: metrics, change, winner.",
@@ -37,6 +38,7 @@ GROUPS = {
         {
             "measure": "Measure the ops of a serving engine on the GPU (or CPU) at hand.",
             "fit": "Fit a backend's overheads to measured serving runs.",
+            "steps": "Fit kernel tables and host overheads to the steps that an engine ran.",
         },
     ),
 }

@@ -38,6 +38,10 @@ Debug = Annotated[
     bool,
     Parameter(negative=(), show_default=False, help="Show the traceback of an internal error."),
 ]
+Json = Annotated[
+    bool,
+    Parameter(name="--json", negative=(), show_default=False, help="Print JSON."),
+]
 Quiet = Annotated[
     bool, Parameter(negative=(), show_default=False, help="Print results and errors only.")
 ]

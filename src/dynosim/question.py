@@ -26,6 +26,8 @@ from dynosim.sim.workload.spec import WorkloadSpec
 GOODPUT_KINDS = ("ttft", "tpot", "e2el")
 """Latencies of which every request has one figure."""
 
+NO_FLAGS: Mapping[str, Any] = {}
+
 
 @dataclass(frozen=True)
 class Question:
@@ -53,7 +55,7 @@ class FlagSource(Source):
 
 
 def read_question(
-    file: str | None, flags: Mapping[str, Any], goodput: Sequence[str] = ()
+    file: str | None, flags: Mapping[str, Any] = NO_FLAGS, goodput: Sequence[str] = ()
 ) -> Question:
     """Returns the question that ``file`` asks, with the flags that were given in its stead.
 

@@ -91,6 +91,19 @@ def test_a_user_s_calibration_is_a_file_that_deployments_take(tmp_path: Path) ->
     assert run_case(taken).error("mean_tpot_ms") == pytest.approx(0.0, abs=0.05)
 
 
+def test_overheads_in_use_that_runs_say_nothing_about_stay(tmp_path: Path) -> None:
+    shipped = [replace(c, deployment=replace(c.deployment, calibration=None)) for c in CASES[:2]]
+    exact = [replace(c, measured=run_case(c).predicted) for c in shipped]
+    in_use = classes_of(exact)[0].in_use
+    assert in_use, "nothing is calibrated for this class"
+    document = calibrate_own(exact, Predictions()).document({"date": "2026-11-30"})
+    write_document(document, tmp_path / "own.yaml")
+    assert document["rows"][0]["figures"].keys() >= in_use.keys()
+    own = replace(exact[0].deployment, calibration=str(tmp_path / "own.yaml"))
+    again = run_case(replace(exact[0], deployment=own))
+    assert again.error("mean_tpot_ms") == pytest.approx(0.0, abs=0.01)
+
+
 def test_predictions_are_made_once_and_taken_up_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "predictions.jsonl"
     questions = [Question(CASES[0], {}), Question(CASES[0], {"frontend_s": 0.1})]

@@ -128,3 +128,19 @@ def test_shipped_intervals_hold_four_points_in_five_of_unseen_groups() -> None:
     model = read_model()
     for quantity in ("tpot", "ttft"):
         assert 0.75 <= model.coverage[quantity] <= 0.85, quantity
+
+
+def test_the_classes_are_rows_of_measured_over_predicted() -> None:
+    model = learn(groups(4, 0.1))
+    frame = model.to_frame()
+    assert len(frame) == len(model.classes)
+    finest = frame[frame.gpu == "h100_sxm"].iloc[0]
+    assert (finest.backend, finest.quantity, finest.groups, finest.points) == (
+        "vllm",
+        "tpot",
+        4,
+        32,
+    )
+    own = model.classes["tpot", tuple(CLASS.values())]
+    bounds = (finest.low, finest["median"], finest.high)
+    assert np.log(bounds) == pytest.approx((own.low, own.median, own.high))

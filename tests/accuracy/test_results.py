@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,48 @@ def test_files_as_the_tools_wrote_them(
 def test_a_sweep_of_guidellm_is_a_run_for_each_benchmark(shared_data: Path) -> None:
     runs = read_results(shared_data / "bench_result_samples" / "guidellm_report_v2_fixture.json")
     assert [(r.request_rate, r.burstiness) for r in runs] == [(2.0, math.inf), (4.0, math.inf)]
+
+
+def test_a_sweep_of_aiperf_is_a_run_for_each_combination(shared_data: Path) -> None:
+    runs = read_results(shared_data / "bench_result_samples" / "aiperf_0.13.0_sweep_aggregate.json")
+    assert [(run.max_concurrency, run.num_prompts) for run in runs] == [(1, 12), (2, 12), (4, 12)]
+    assert (runs[0].input_tokens, runs[0].output_tokens) == (64.0, 16.0)
+    assert runs[0].measured["mean_ttft_ms"] == pytest.approx(49.946, abs=1e-3)
+    assert runs[0].measured["median_e2el_ms"] == pytest.approx(161.456, abs=1e-3)
+    assert runs[2].where.endswith("per_combination_metrics[2]")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "README.md",
+        "aiperf_0.13.0_profile_export_aiperf.csv",
+        "aiperf_0.13.0_profile_export_first3.jsonl",
+        "aiperf_0.13.0_run_config.json",
+        "aiperf_0.13.0_search_history.json",
+        "aiperf_0.13.0_sweep_aggregate.csv",
+        "guidellm_0.8.1_benchmarks.csv",
+    ],
+)
+def test_other_files_of_the_tools_are_told_apart(shared_data: Path, file: str) -> None:
+    with pytest.raises(UserError, match=rf"{file}.*(no known tool|neither JSON nor JSON Lines)"):
+        read_results(shared_data / "bench_result_samples" / file)
+
+
+def test_every_sample_is_read_or_told_apart(shared_data: Path) -> None:
+    folder = shared_data / "bench_result_samples"
+    runs = {}
+    for path in sorted(folder.iterdir()):
+        with suppress(UserError):
+            runs[path.name] = read_results(path)
+    assert len(runs) == 7
+    assert all(run.measured and run.num_prompts for found in runs.values() for run in found)
+
+
+@pytest.mark.parametrize(
+    ("document", "failed"),
+    [(VLLM | {"failed": 3}, 3), (VLLM, 0)],
+)
+def test_failed_requests_are_counted(tmp_path: Path, document: dict[str, Any], failed: int) -> None:
+    (run,) = read(tmp_path, document)
+    assert run.failed == failed

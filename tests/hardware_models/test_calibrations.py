@@ -14,6 +14,7 @@ from dynosim.hardware_models.calibration.overheads import (
     calibration_for,
     gpu_class,
     parse_calibration,
+    shipped_calibrations,
 )
 from dynosim.hardware_models.cards import card_keys, read_card
 from dynosim.hardware_models.engine_args import EngineArgs
@@ -140,3 +141,12 @@ def test_a_mixed_step_takes_its_factor() -> None:
 
     assert step_s(1.25, 8) == pytest.approx(1.25 * step_s(1.0, 8))
     assert step_s(1.25, 0) == step_s(1.0, 0)
+
+
+def test_shipped_overheads_tell_what_groups_that_no_fit_saw_were_off_by() -> None:
+    rows = shipped_calibrations()
+    assert {row.backend for row in rows} == {"vllm", "sglang", "trtllm"}
+    errors = [row.judged["tpot"] for row in rows if "tpot" in row.judged]
+    assert errors
+    assert all({"points", "before", "after"} == error.keys() for error in errors)
+    assert parse_calibration({"rows": [ROW]}, "own.yaml")[0].judged == {}

@@ -101,3 +101,10 @@ def test_errors_of_the_model_move_the_capacity_both_ways() -> None:
     assert found.expected is not None
     slow, fast = found.expected
     assert slow < found.value < fast
+
+
+def test_an_idle_engine_is_not_bound_by_having_no_requests() -> None:
+    found = find_capacity(ENGINE, MIXED, (Slo("e2el", "p95", 1.0),), kind="rate", seeds=1)
+    assert found.value == 0
+    assert "bound by memory bandwidth" in found.narrowest
+    assert "no requests" not in found.narrowest

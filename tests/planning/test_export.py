@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def value_after(text: str, flag: str) -> str:
 
 
 def test_every_target_is_listed() -> None:
-    expected = "aiperf dynamo guidellm k8s nim sglang trtllm vllm vllm-bench"
+    expected = "aiperf dynamo guidellm inference-perf k8s nim sglang trtllm vllm vllm-bench"
     assert " ".join(targets()) == expected
 
 
@@ -180,8 +181,6 @@ LOAD = WorkloadSpec(
 
 
 def test_one_load_in_three_spellings() -> None:
-    from dataclasses import replace
-
     rate = replace(LOAD, request_rate=4.0)
     limits = {"ttft": 500.0}
     candidate = engine("vllm")
@@ -195,6 +194,54 @@ def test_one_load_in_three_spellings() -> None:
     guidellm = export(candidate, "guidellm", workload=rate)["bench.sh"]
     assert "kind=poisson,rate=4" in guidellm
     assert "prompt_tokens=2000,output_tokens=300,prompt_tokens_stdev=231" in guidellm
+
+
+def inference_perf(load: WorkloadSpec, **limits: float) -> dict[str, Any]:
+    files = export(engine("vllm"), "inference-perf", workload=load, goodput_ms=limits)
+    assert "inference-perf \\\n  --config_file inference-perf.yaml" in files["bench.sh"]
+    found: dict[str, Any] = yaml.safe_load(files["inference-perf.yaml"])
+    return found
+
+
+def test_inference_perf_takes_stages_and_distributions() -> None:
+    found = inference_perf(replace(LOAD, request_rate=4.0), ttft=500.0, e2el=9000.0)
+    assert found["load"]["type"] == "poisson"
+    assert found["load"]["stages"] == [{"rate": 4.0, "duration": 16}]
+    # 2000 tokens plus or minus a fifth.
+    prompts = {"type": "uniform", "min": 1600, "max": 2400, "mean": 2000.0, "std_dev": 230.94}
+    assert found["data"]["input_distribution"] == {**prompts, "total_count": 64}
+    assert found["server"]["ignore_eos"] is True
+    assert found["report"]["goodput"]["constraints"] == {"ttft": 0.5, "request_latency": 9.0}
+
+
+def test_inference_perf_keeps_requests_in_flight_and_shares_prefixes() -> None:
+    shared = replace(
+        LOAD, random_range_ratio=None, max_concurrency=8, random_prefix_len=512, num_prefixes=3
+    )
+    found = inference_perf(shared)
+    assert found["load"]["stages"] == [{"num_requests": 64, "concurrency_level": 8}]
+    fixed = {"type": "fixed", "min": 300, "max": 300, "mean": 300.0, "std_dev": 0.0}
+    prefix = found["data"]["shared_prefix"]
+    assert (prefix["num_groups"], prefix["num_prompts_per_group"]) == (3, 22)
+    assert (prefix["system_prompt_len"], prefix["output_len"]) == (512, fixed)
+
+
+def test_inference_perf_refuses_what_it_cannot_send(checkout: Path) -> None:
+    trace = WorkloadSpec(trace=str(checkout / "examples/traces/chat_mooncake.jsonl"))
+    for load, problem in (
+        (trace, "inference-perf cannot send it"),
+        (replace(LOAD, request_rate=2.0, burstiness=0.5), "no arrivals of burstiness 0.5"),
+        (replace(LOAD, request_rate=2.0, max_concurrency=3), "with a rate cannot send it"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            inference_perf(load)
+
+
+@pytest.mark.parametrize("tool", ["aiperf", "guidellm", "inference-perf", "vllm-bench"])
+@pytest.mark.parametrize("fields", [{"num_turns": 3}, {"request_rates": "0:2, 60:20"}])
+def test_no_tool_leaves_turns_or_changing_rates_out(tool: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="cannot send it"):
+        export(engine("vllm"), tool, workload=replace(LOAD, **fields))
 
 
 def test_the_inferencex_convention_is_recentred_for_vllm() -> None:

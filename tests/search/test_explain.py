@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from dynosim.search.dominance import dominator
 from dynosim.search.explanation import explain_trial
 from dynosim.search.importance import importances, shapley_effects
 from dynosim.search.objective import Objective
+from dynosim.search.result_document import result_document, trial_document
 from dynosim.search.saved_run import load_run
 from dynosim.search.sensitivity import sensitivity
 from dynosim.search.short_list import covers, overrides, short_list
@@ -196,3 +198,35 @@ def test_the_command_explains_a_run_and_a_trial(run: SearchResult) -> None:
 def test_a_folder_without_a_run_is_said_to_be_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no finished run"):
         load_run(tmp_path)
+
+
+def test_a_result_explains_its_own_trials(run: SearchResult) -> None:
+    assert run.explain(0).splitlines() == explain_trial(run, 0, run.screen)
+    saved = load_run(str(run.output_dir))
+    assert saved.result.explain(0).splitlines() == explain_trial(saved.result, 0, saved.screen)
+    with pytest.raises(UserError, match="no trial 999999"):
+        run.explain(999999)
+
+
+def test_neighbours_are_a_row_each(run: SearchResult) -> None:
+    trial = run.frontier[0]
+    assert run.landscape is not None
+    steps = sensitivity(trial.deployment, run.landscape, run.screen)
+    frame = run.neighbours(trial.number)
+    assert list(frame.field) == [step.field for step in steps]
+    speed = steps[0].factors["output_tok_s_per_user"] - 1.0
+    assert frame.output_tok_s_per_user.iloc[0] == pytest.approx(speed)
+    both = frame[["output_tok_s_per_user", "output_tok_s_per_gpu"]]
+    assert not (both[frame.is_simulated] > 1e-9).all(axis=1).any()  # it is on the frontier
+
+
+def test_a_result_is_plain_values_for_scripts(run: SearchResult) -> None:
+    found = json.loads(json.dumps(result_document(run), allow_nan=False))
+    assert [row["number"] for row in found["frontier"]] == [t.number for t in run.frontier]
+    assert found["feasible"] + sum(found["infeasible"].values()) == found["trials"]
+    assert found["frontier"][0]["metrics"]["request_goodput"] is None  # NaN has no JSON
+    beaten = next(t for t in run.trials if t.is_feasible and t not in run.frontier)
+    about = json.loads(json.dumps(trial_document(run, beaten.number), allow_nan=False))
+    assert about["dominated_by"]["trial"] in {t.number for t in run.frontier}
+    assert trial_document(run, run.frontier[0].number)["dominated_by"] is None
+    assert len(about["neighbours"]) == len(run.neighbours(beaten.number))

@@ -9,17 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from analytic_evaluator import analytic, screen
 
 from dynosim.accuracy.error_classes import FIELDS, ErrorClass
 from dynosim.accuracy.intervals import ErrorModel
+from dynosim.hardware_models.errors import UserError
 from dynosim.search import parse_space, search
 from dynosim.search.metric import METRICS
 from dynosim.search.outputs import manifest, write_report
 from dynosim.search.report.document import MOST_REFUSED, document
-from dynosim.search.report.intervals import trial_intervals
+from dynosim.search.report.intervals import metric_interval, trial_intervals
 from dynosim.search.report.page import page
 from dynosim.search.result import SearchResult
 from dynosim.search.run_folder import RunFolder
@@ -216,3 +218,37 @@ def test_frontier_trials_carry_the_intervals_of_predictions_like_theirs(
     assert found.keys() == {"mean_ttft_ms"}
     assert found["mean_ttft_ms"] == pytest.approx((60.653, 128.403), rel=1e-4)
     assert trial_intervals(replace(trial, timing=""), is_open=True, model=model) == {}
+
+
+def test_metrics_err_as_what_they_follow_from(result: SearchResult) -> None:
+    assert result.knee is not None
+    key = tuple("*" for _ in FIELDS)
+    classes = {
+        (quantity, key): ErrorClass(
+            quantity=quantity, key=key, points=90, groups=9, low=low, median=0.0, high=high
+        )
+        for quantity, low, high in (("tpot", -0.5, 0.25), ("request_throughput", -0.1, 0.2))
+    }
+    model = ErrorModel(classes=classes, widen={}, coverage={})
+    figures = {"mean_tpot_ms": 20.0, "p99_tpot_ms": 40.0, "output_tok_s_per_user": 50.0}
+    figures |= {"output_tok_s_per_gpu": 300.0, "request_throughput": 2.0, "mean_e2el_ms": 4e3}
+    trial = replace(result.knee, timing="measured", metrics=figures)
+
+    def ends(metric: str, *, is_open: bool = False) -> tuple[float, float] | None:
+        return metric_interval(trial, metric, is_open=is_open, model=model)
+
+    assert ends("p99_tpot_ms") == pytest.approx((40 * np.exp(-0.5), 40 * np.exp(0.25)))
+    assert ends("output_tok_s_per_user") == pytest.approx((50 * np.exp(-0.25), 50 * np.exp(0.5)))
+    assert ends("output_tok_s_per_gpu") == pytest.approx((300 * np.exp(-0.1), 300 * np.exp(0.2)))
+    assert ends("output_tok_s_per_gpu", is_open=True) is None
+    assert ends("num_gpus") is None
+
+
+def test_a_frontier_is_drawn_on_any_two_metrics(result: SearchResult) -> None:
+    figure = result.plot(("p99_ttft_ms", "output_tok_s_per_gpu"), has_intervals=True)
+    (axes,) = figure.axes
+    assert "TTFT" in axes.get_xlabel()
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert f"on the frontier ({len(result.frontier)})" in texts
+    with pytest.raises(UserError, match="nearest: p99_ttft_ms"):
+        result.plot(("p99_ttf_ms", "output_tok_s_per_gpu"))

@@ -42,6 +42,8 @@ def attention(lab: Lab, heads: Heads, new: Sequence[int], seen: Sequence[int]) -
 
     On a GPU one launch serves sequences of any lengths; on a CPU each run of equal ones has a call.
     """
+    if lab.engine:
+        return [lab.engine.attention(lab, heads, new, seen)]
     if lab.on_gpu:
         return [_flash(lab, heads, new, seen), *_cudnn(lab, heads, new, seen)]
     alike = [(*pair, len(list(run))) for pair, run in groupby(zip(new, seen, strict=True))]

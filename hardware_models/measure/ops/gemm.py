@@ -17,6 +17,8 @@ def build(lab: Lab, key: Mapping[str, Any]) -> list[Calls]:
     dtype, n, k, m = (key[name] for name in ("gemm_dtype", "n", "k", "m"))
     if dtype == "fp8":
         return [_fp8(lab, n, k, m)]
+    if lab.engine:
+        return [lab.engine.linear(lab, dtype, n, k, m)]
     copies = lab.copies(lab.bytes_of(dtype, n, k), lab.bytes_of(dtype, m, n + k))
     activations = lab.normal(dtype, m, k)
     return [Calls("linear", [_linear(lab, activations, dtype, n, k) for _ in range(copies)])]

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-import dynosim
-from dynosim.accuracy.calibrate import Calibrated, calibrate, calibrate_own, write_document
+from dynosim.accuracy.calibrate import (
+    Calibrated,
+    about_fit,
+    calibrate,
+    calibrate_own,
+    write_document,
+)
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.learn_intervals import learn, write_model
 from dynosim.accuracy.measured_set import load_sets
 from dynosim.accuracy.predictions import Predictions
 from dynosim.accuracy.result_file import case_of, read_results
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.outputs import check_writable
 from dynosim.question import read_question
 from dynosim.sim.workload.spec import WorkloadSpec
-from dynosim.terminal import print_note, table
+from dynosim.terminal import print_json, print_note, table
 
 Results = Annotated[
     tuple[Path, ...],
@@ -34,8 +37,8 @@ Results = Annotated[
         negative=(),
         show_default=False,
         metavar="RESULT...",
-        help="Result files of vllm bench serve, sglang.bench_serving, AIPerf, GenAI-Perf, GuideLLM "
-        "or inference-perf, all of one deployment.",
+        help="Result files of vllm bench serve, sglang.bench_serving, AIPerf, GenAI-Perf, "
+        "GuideLLM, inference-perf or dynosim verify, all of one deployment.",
     ),
 ]
 DeploymentFile = Annotated[
@@ -96,6 +99,7 @@ def calibrate_fit_command(
     output: Output = Path("calibration.yaml"),
     residuals: Residuals = None,
     resume: Resume = None,
+    json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -119,10 +123,15 @@ def calibrate_fit_command(
         asked = ["--data", "DATA", "--set", *sources, "--sample", str(sample)]
     else:
         raise UserError("nothing to fit to", where="--from", hint="give result files, or --data")
-    write_document(found.document(_about(sources, asked)), output)
+    command = ["dynosim", "calibrate", "fit", *asked]
+    document = found.document(about_fit(command, sources))
+    write_document(document, output)
     if residuals is not None:
         write_model(learn(found.residuals), residuals)
-    print("\n".join(as_text(found)))
+    if json:
+        print_json(document | {"skipped": list(found.skipped), "written_to": str(output)})
+    else:
+        print("\n".join(as_text(found)))
     print_note(f"written to {output}; use it with --calibration {output}", quiet=quiet)
 
 
@@ -134,21 +143,6 @@ def _own_cases(results: Sequence[Path], deployment: Path | None) -> list[Case]:
     load = None if says_nothing else question.workload
     runs = [run for path in results for run in read_results(path)]
     return [case_of(run, question.deployment, load) for run in runs]
-
-
-def _about(sources: Sequence[str], asked: Sequence[str]) -> dict[str, Any]:
-    """Returns where a fit comes from, without the folders of the machine that it ran on.
-
-    ``SOURCE_DATE_EPOCH`` gives its date, for equal bytes.
-    """
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    day = datetime.fromtimestamp(int(epoch), UTC).date() if epoch else date.today()
-    return {
-        "command": shlex.join(["dynosim", "calibrate", "fit", *asked]),
-        "date": day.isoformat(),
-        "dynosim": dynosim.__version__,
-        "data": list(sources),
-    }
 
 
 def as_text(found: Calibrated) -> list[str]:

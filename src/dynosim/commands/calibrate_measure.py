@@ -6,13 +6,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeFloat, PositiveInt
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.measure.case import Case
 from dynosim.hardware_models.measure.compare import compare
@@ -28,7 +29,7 @@ from dynosim.hardware_models.measure.write import (
     manifest,
     write_tables,
 )
-from dynosim.terminal import print_note, table
+from dynosim.terminal import print_json, print_note, table
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
@@ -107,6 +108,14 @@ Graphs = Annotated[
     ),
 ]
 Threads = Annotated[PositiveInt, Parameter(metavar="INT", help="Threads of a CPU's kernels.")]
+Engine = Annotated[
+    str | None,
+    Parameter(
+        metavar="NAME",
+        help="Measure this engine's own kernels, where it is installed beside dynosim and has some "
+        "(vllm on a CPU); else PyTorch's.",
+    ),
+]
 Compare = Annotated[
     bool,
     Parameter(
@@ -130,7 +139,9 @@ def calibrate_measure_command(
     budget_s: Budget = 420.0,
     cuda_graphs: Graphs = True,
     threads: Threads = 1,
+    engine: Engine = None,
     with_shipped: Compare = False,
+    json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
@@ -142,7 +153,9 @@ def calibrate_measure_command(
     if budget_s == 0.0:
         ledger, unreached, interrupted = _finished(out), 0, False
     else:
-        bench = TorchBench(device, graphs=cuda_graphs, threads=threads, wide=_wide(dtypes))
+        bench = TorchBench(
+            device, graphs=cuda_graphs, threads=threads, wide=_wide(dtypes), engine=engine
+        )
         try:
             grid = read_grid(grid_name or ("standard" if bench.lab.on_gpu else "small"))
             cases = plan(
@@ -155,6 +168,9 @@ def calibrate_measure_command(
         unreached, interrupted = summary.unreached, summary.interrupted
         print_note(_ending(summary), quiet=quiet)
     write_tables(ledger, ledger.path.parent, unreached)
+    if json:
+        print_json(_as_json(ledger, unreached, with_shipped=with_shipped))
+        return INTERRUPTED if interrupted else 0
     print("\n".join(_report(ledger, unreached)))
     if with_shipped:
         print("\n" + _comparison(ledger))
@@ -258,6 +274,17 @@ def _report(ledger: Ledger, unreached: int) -> list[str]:
     if gpu or (folder / CARD).is_file():
         return [*lines, f"Use them: dynosim simulate {use} ..."]
     return [*lines, "No card of this device yet: that needs a matrix product and a copy"]
+
+
+def _as_json(ledger: Ledger, unreached: int, *, with_shipped: bool) -> dict[str, Any]:
+    """Returns the manifest, where it lies, and the ratios if asked for (none: no tables)."""
+    answer = manifest(ledger, unreached) | {"written_to": str(ledger.path.parent)}
+    if with_shipped:
+        try:
+            answer["measured_over_shipped"] = [asdict(ratio) for ratio in compare(ledger)]
+        except UserError as error:
+            answer |= {"measured_over_shipped": [], "reason": error.message}
+    return answer
 
 
 def _skip(skip: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dynosim.commands.simulate import File
-from dynosim.flags import Debug, Quiet, takes_fields_of
+from dynosim.flags import Debug, Json, Quiet, takes_fields_of
 from dynosim.hardware_models.errors import UserError
 from dynosim.outputs import check_writable
 from dynosim.planning.capacity import CONFIDENCE, SEEDS, Capacity, find_capacity
@@ -24,7 +24,6 @@ from dynosim.slo_flag import SloWords, required_slos
 from dynosim.summary import parallel_shape, shown
 from dynosim.terminal import print_json, print_note, table
 
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
 Of = Annotated[
     Kind,
     Parameter(help="What to find the most of: requests in flight, or requests per second."),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.planning.comparison import Comparison, Row, compare, read_result
 from dynosim.terminal import print_json, print_note, table
@@ -26,7 +26,6 @@ All = Annotated[
         name="--all", negative=(), show_default=False, help="Show every metric that all report."
     ),
 ]
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
 
 
 def compare_command(

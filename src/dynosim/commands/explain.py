@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.outputs import check_writable
 from dynosim.pair import Pair, read_pair
@@ -48,7 +48,6 @@ Order = Annotated[
         help="Layers to change first, in this order.",
     ),
 ]
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
 Plot = Annotated[Path | None, Parameter(metavar="PNG", help="Draw the waterfall.")]
 
 
@@ -63,6 +62,7 @@ def explain_command(
     order: Order = (),
     json: Json = False,
     plot: Plot = None,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Say what each layer adds on the way from a baseline to a tuned deployment."""

@@ -8,22 +8,22 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dynosim.commands.simulate import File, Goodput
-from dynosim.flags import Debug, Quiet, takes_fields_of
+from dynosim.flags import Debug, Json, Quiet, takes_fields_of
 from dynosim.hardware_models.errors import UserError
 from dynosim.planning.exports.base import Files
 from dynosim.planning.exports.export import export
 from dynosim.question import read_question
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.spec import WorkloadSpec
-from dynosim.terminal import print_note
+from dynosim.terminal import print_json, print_note
 
 To = Annotated[
     str,
     Parameter(
         name="--to",
         metavar="TARGET",
-        help="vllm, sglang, trtllm, nim, dynamo or k8s to launch it; aiperf, guidellm or "
-        "vllm-bench to send it its workload.",
+        help="vllm, sglang, trtllm, nim, dynamo or k8s to launch it; aiperf, guidellm, "
+        "inference-perf or vllm-bench to send it its workload.",
     ),
 ]
 Output = Annotated[
@@ -41,6 +41,7 @@ def export_command(
     to: To,
     goodput: Goodput = (),
     output: Output = None,
+    json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
     **flags: Any,
@@ -59,10 +60,13 @@ def export_command(
         goodput_ms=question.goodput_ms,
         seed=question.seed,
     )
-    if output is None:
-        print(as_text(files), end="")
-    else:
+    if output is not None:
         _write(files, output)
+    if json:
+        print_json({"target": to, "files": dict(files), "written_to": output and str(output)})
+    elif output is None:
+        print(as_text(files), end="")
+    if output is not None:
         print_note(f"written to {output}: {', '.join(files)}", quiet=quiet)
 
 

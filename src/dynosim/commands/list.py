@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug
+from dynosim.flags import Debug, Quiet
 from dynosim.hardware_models.backends import backend_sources, get_backend, list_backends
 from dynosim.hardware_models.cards import read_card
 from dynosim.hardware_models.errors import unknown_name
@@ -30,7 +30,13 @@ Json = Annotated[
 
 
 def list_command(
-    kind: Kind, word: Word = None, /, *, json: Json = False, debug: Debug = False
+    kind: Kind,
+    word: Word = None,
+    /,
+    *,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """List the GPUs, models or backends that the other commands know."""
     shelf = SHELVES[kind]

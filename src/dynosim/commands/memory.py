@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from dynosim.commands.simulate import File
-from dynosim.flags import Debug, takes_fields_of
+from dynosim.flags import Debug, Json, Quiet, takes_fields_of
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.question import read_question
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.simulate import located_in_prefill
 from dynosim.summary import parallel_shape
-from dynosim.terminal import print_json, table
-
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
+from dynosim.terminal import print_json, print_note, table
 
 
 @takes_fields_of(Deployment=Deployment)
 def memory_command(
-    file: File = None, /, *, json: Json = False, debug: Debug = False, **flags: Any
+    file: File = None,
+    /,
+    *,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+    **flags: Any,
 ) -> None:
     """Show where GPU memory goes, how many KV-cache tokens remain, and what fits.
 
@@ -29,18 +31,19 @@ def memory_command(
     """
     deployment = read_question(file, flags).deployment
     engine = resolve_engine(deployment.decode_pool)
-    plan = plan_memory(engine)
+    plans = [(engine, plan_memory(engine))]
     pool = deployment.prefill_pool
-    prefill = None if pool is None else located_in_prefill(resolve_engine, pool)
+    if pool is not None:
+        prefill = located_in_prefill(resolve_engine, pool)
+        plans.append((prefill, plan_memory(prefill)))
     if json:
-        document = as_json(engine, plan)
-        if prefill is not None:
-            document["prefill"] = as_json(prefill, plan_memory(prefill))
-        print_json(document)
-    else:
-        print("\n".join(as_text(engine, plan)))
-        if prefill is not None:
-            print("\n".join(["", "Prefill pool", "", *as_text(prefill, plan_memory(prefill))]))
+        document, *others = [as_json(*planned) for planned in plans]
+        print_json(document | ({"prefill": others[0]} if others else {}))
+        return
+    texts = ["\n".join(as_text(*planned)) for planned in plans]
+    print("\n\nPrefill pool\n\n".join(texts))
+    for note in dict.fromkeys(note for _, plan in plans for note in plan.notes):
+        print_note(f"note: {note}", quiet=quiet)
 
 
 def as_json(engine: ResolvedEngine, plan: MemoryPlan) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def as_text(engine: ResolvedEngine, plan: MemoryPlan) -> list[str]:
         lines += [f"Does not fit: {plan.reason}", *plan.hint.splitlines()]
     lines += ["", _breakdown(plan), "", f"KV cache per token: {plan.kv_bytes_per_token:,} bytes"]
     lines += [f"Constants measured with {backend.name} {plan.calibrated_version}"]
-    return lines + [f"Note: {note}" for note in plan.notes]
+    return lines
 
 
 def _breakdown(plan: MemoryPlan) -> str:

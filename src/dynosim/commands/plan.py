@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.gpus import get_gpu
 from dynosim.outputs import check_writable
@@ -68,7 +68,6 @@ PriceFile = Annotated[
         ", electricity_usd_kwh, pue, hosting_usd_gpu_month, server_usd_gpu.",
     ),
 ]
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
 Plot = Annotated[Path | None, Parameter(metavar="PNG", help="Draw cost against latency.")]
 
 
@@ -241,7 +240,7 @@ def _best(best: Option, found: FleetPlan, prices: Prices) -> list[str]:
 def _refused(found: FleetPlan, most: int) -> list[str]:
     refused = [o for o in found.options if o.fleet is None]
     lines = [
-        f"{'Not possible':<14} {_unit(o)}: {textwrap.shorten(o.reason, 110, placeholder=' …')}"
+        f"{'Not possible':<14} {_unit(o)}: {textwrap.shorten(o.reason, 135, placeholder=' …')}"
         for o in refused[:most]
     ]
     if len(refused) > most:

@@ -6,20 +6,22 @@ import gc
 import os
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.search import dry_run as plan_only
 from dynosim.search import search
 from dynosim.search.outputs import TableFormat
 from dynosim.search.placement import ExecutorName
 from dynosim.search.progress import Bar, Silent
 from dynosim.search.render import print_result
+from dynosim.search.result_document import result_document
 from dynosim.search.study import settle
-from dynosim.terminal import print_note
+from dynosim.terminal import print_json, print_note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,15 +124,20 @@ def search_command(
     cache: Cache = None,
     replicates: Replicates = 1,
     candidate_timeout: CandidateTimeout = None,
+    json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:
     """Search a space of deployments for the latency-versus-throughput Pareto frontier."""
     gc.enable()
-    warnings.showwarning = _note_warning
+    warnings.showwarning = partial(_note_warning, quiet=quiet)
     settled = settle(space, n_trials=n_trials, seed=seed)
     if dry_run:
-        print("\n".join(plan_only(settled).lines(workers or os.cpu_count() or 1)))
+        rehearsed, count = plan_only(settled), workers or os.cpu_count() or 1
+        if json:
+            print_json(rehearsed.document(count))
+        else:
+            print("\n".join(rehearsed.lines(count)))
         return 0
     result = search(
         settled,
@@ -148,7 +155,10 @@ def search_command(
         candidate_timeout_s=candidate_timeout,
         progress=Silent() if quiet else Bar(),
     )
-    print_result(result, _console())
+    if json:
+        print_json(result_document(result))
+    else:
+        print_result(result, _console())
     if output_dir is None:
         print_note("nothing was written: give --output-dir to keep the results", quiet=quiet)
     else:
@@ -163,9 +173,11 @@ def _note_warning(
     lineno: int,
     file: TextIO | None = None,
     line: str | None = None,
+    *,
+    quiet: bool = False,
 ) -> None:
     """Prints a warning as a note: what was mended, without the line of code that says so."""
-    print_note(f"warning: {message}", quiet=False)
+    print_note(f"warning: {message}", quiet=quiet)
 
 
 def _console() -> Console:

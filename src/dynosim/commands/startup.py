@@ -7,20 +7,16 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dynosim.commands.simulate import File
-from dynosim.flags import Debug, takes_fields_of
+from dynosim.flags import Debug, Json, Quiet, takes_fields_of
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.memory.plan import plan_memory
-from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
-from dynosim.hardware_models.startup.plan import plan_startup
+from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.startup.stage import StartupPlan
 from dynosim.question import read_question
-from dynosim.sim.cluster.scaling.at_once import start_at_once
-from dynosim.sim.cluster.scaling.planning import start_spec
+from dynosim.sim.cluster.scaling.replica_start import replica_start
 from dynosim.sim.deployment import Deployment
 from dynosim.summary import parallel_shape
-from dynosim.terminal import print_json, table
+from dynosim.terminal import print_json, print_note, table
 
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON.")]
 AtOnce = Annotated[
     int, Parameter(metavar="INT", help="Replicas that start at the same time, and share storage.")
 ]
@@ -33,23 +29,21 @@ def startup_command(
     *,
     at_once: AtOnce = 1,
     json: Json = False,
+    quiet: Quiet = False,
     debug: Debug = False,
     **flags: Any,
 ) -> None:
     """Show what passes until a new replica serves, stage by stage."""
     if at_once < 1:
         raise UserError(f"found {at_once}", where="--at-once", hint="allowed: >= 1")
-    deployment = read_question(file, flags).deployment
-    engine = resolve_engine(deployment)
-    memory = plan_memory(engine)
-    if not memory.feasible:
-        raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
-    plan = plan_startup(engine, memory, deployment)
-    ends_s = start_at_once(start_spec(deployment, engine, plan), at_once)
+    start = replica_start(read_question(file, flags).deployment)
+    ends_s = start.at_once_s(at_once)
     if json:
-        print_json(as_json(plan, ends_s))
-    else:
-        print("\n".join(as_text(engine, plan, ends_s)))
+        print_json(as_json(start.plan, ends_s))
+        return
+    print("\n".join(as_text(start.engine, start.plan, ends_s)))
+    for note in start.plan.notes:
+        print_note(f"note: {note}", quiet=quiet)
 
 
 def as_json(plan: StartupPlan, ends_s: list[float]) -> dict[str, Any]:
@@ -84,7 +78,7 @@ def as_text(engine: ResolvedEngine, plan: StartupPlan, ends_s: list[float]) -> l
     ]
     if len(ends_s) > 1:
         lines += ["", f"{len(ends_s)} at once: {min(ends_s):,.1f} to {max(ends_s):,.1f} s"]
-    return lines + [f"Note: {note}" for note in plan.notes]
+    return lines
 
 
 def _gib(num_bytes: float) -> str:

@@ -16,7 +16,7 @@ from dynosim.accuracy.figure import title_of
 from dynosim.accuracy.report import statistics_cells, write_report
 from dynosim.accuracy.run import Report
 from dynosim.accuracy.validation import Validation, validate
-from dynosim.flags import Debug, Quiet
+from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.terminal import print_error, print_json, print_note, table
 
@@ -54,9 +54,6 @@ Jobs = Annotated[
 Output = Annotated[
     Path | None,
     Parameter(alias="-o", metavar="DIR", help="Write accuracy.md, its figures and cases.csv here."),
-]
-Json = Annotated[
-    bool, Parameter(negative=(), show_default=False, help="Print JSON instead of the table.")
 ]
 
 

@@ -1,0 +1,1 @@
+"""The load of a verification: prompts of exact tokens, a streaming client, and what it saw."""
