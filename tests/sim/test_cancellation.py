@@ -180,3 +180,20 @@ def test_both_pools_let_go(scheduler: str) -> None:
 def test_a_time_without_a_share_is_refused() -> None:
     with pytest.raises(UserError, match="client_cancel_share"):
         build_workload(WorkloadSpec(client_cancel_after_s=1.0))
+
+
+@pytest.mark.parametrize("scheduler", ["vllm", "sglang"])
+def test_who_comes_in_the_step_in_which_another_leaves_is_not_seen_earlier_for_it(
+    scheduler: str,
+) -> None:
+    """Asynchronously the next batch was formed when the step began, whoever leaves in it."""
+    load = workload([0.0] * 3 + [0.0013] * 6 + [0.0384] * 5, [20] * 14, [1, 7, 7, 6, 23] + [1] * 9)
+    leaving = of(load, ClientPolicy(client_cancel_share=0.5, client_cancel_after_s=0.2))
+    results = []
+    for max_run in (1, 1 << 40):
+        limits = EngineLimits(
+            scheduler=scheduler, max_num_seqs=8, async_scheduling=True, max_run=max_run
+        )
+        results.append(run_cluster(replace(SPEC, timer=AffineTimer(), limits=limits), leaving))
+    assert results[0].cancelled.any()
+    np.testing.assert_allclose(results[1].finish_s, results[0].finish_s, rtol=0, atol=1e-9)

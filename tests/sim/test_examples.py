@@ -68,7 +68,7 @@ def test_what_bound_an_example_is_told_for_all_of_its_time(
 
 
 def test_every_folder_of_single_deployments_is_among_them() -> None:
-    spaces = {"claims", "plan", "questions", "quickstart", "traces"}
+    spaces = {"claims", "plan", "questions", "quickstart", "traces", "verify_cpu"}
     assert {p.name for p in EXAMPLES.iterdir() if p.is_dir()} == spaces | set(FOLDERS)
 
 
