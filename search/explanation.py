@@ -89,6 +89,9 @@ def _standing(result: SearchResult, trial: Trial) -> Iterator[str]:
     if trial.reason is not None:
         yield f"infeasible, {trial.reason}: {trial.detail}"
         return
+    chance = result.p_non_dominated.get(trial.number)
+    if chance is not None:
+        yield f"truly non-dominated with probability {chance:.0%}, by the errors of predictions"
     if trial in result.frontier:
         marks = [f"the {n}" for n in ("knee", "cheapest") if getattr(result, n) is trial]
         yield ", ".join(["on the frontier", *marks])

@@ -85,7 +85,8 @@ def frontier_table(result: SearchResult) -> Table:
         is_text = isinstance(getattr(shown[0].deployment, name), str) if shown else True
         heading = SHORT_FIELDS.get(name, name.replace("_", " "))
         table.add_column(heading, justify="left" if is_text else "right")
-    shares = ("best in",) if result.shares_best else ()
+    shares = ["sure"] if result.p_non_dominated else []
+    shares += ["best in"] if result.shares_best else []
     for name in ("GPUs", *map(_heading, metrics), *shares):
         table.add_column(name, justify="right")
     table.add_column("")
@@ -120,6 +121,7 @@ def _cells(
         *("default" if value is None else str(value) for value in fields),
         str(d.num_gpus),
         *(_figure(trial.metrics.get(name)) for name in metrics),
+        *([_share(result.p_non_dominated.get(trial.number))] if result.p_non_dominated else []),
         *([_share(result.shares_best.get(trial.number))] if result.shares_best else []),
         _mark_text(result, trial),
     ]

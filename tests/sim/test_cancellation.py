@@ -192,7 +192,11 @@ def test_who_comes_in_the_step_in_which_another_leaves_is_not_seen_earlier_for_i
     results = []
     for max_run in (1, 1 << 40):
         limits = EngineLimits(
-            scheduler=scheduler, max_num_seqs=8, async_scheduling=True, max_run=max_run
+            scheduler=scheduler,
+            max_num_seqs=8,
+            max_num_batched_tokens=512,
+            async_scheduling=True,
+            max_run=max_run,
         )
         results.append(run_cluster(replace(SPEC, timer=AffineTimer(), limits=limits), leaving))
     assert results[0].cancelled.any()
