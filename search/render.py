@@ -129,7 +129,7 @@ def _cells(
 
 def _surety(result: SearchResult, trial: Trial) -> float | None:
     """Returns how likely a row, or a trial that it stands for, is truly non-dominated."""
-    chance = result.chances.get(trial.number)
+    chance = result.chances.get(trial.number) if trial in result.short_list else None
     return None if chance is None else chance.or_near
 
 
@@ -181,6 +181,8 @@ def summary_lines(result: SearchResult) -> list[str]:
     if result.space.bounds:
         lines.append(f"constraints: {', '.join(map(str, result.space.bounds))}")
     lines.extend(_timing_lines(result))
+    if result.chances:
+        lines.append("sure: how likely a row, or one predicted alike, is truly non-dominated")
     lines.extend(overview(result))
     if not result.frontier:
         lines.append("no candidate is feasible: nothing to choose from")
