@@ -161,5 +161,7 @@ def _frontend(engine: ResolvedEngine) -> Frontend:
         request_s=backend.frontend_request_s,
         input_token_s=backend.frontend_per_input_token_s,
         output_s=backend.frontend_per_output_token_s,
+        detokenise_s=backend.frontend_detokenise_s,
+        stream_interval=engine.args.stream_interval,
         servers=engine.args.api_server_count,
     )

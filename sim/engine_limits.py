@@ -80,6 +80,12 @@ def _drafting(engine: ResolvedEngine) -> Drafting | None:
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:
     """Raises UserError where an option is set that the scheduler does not have."""
+    if args.stream_interval > 1 and args.speculative_method is not None:
+        raise UserError(
+            "streams of engines that speculate are written at every step here",
+            where="stream_interval",
+            hint="allowed: 1; or leave out speculative_method",
+        )
     for owner, names in _OPTIONS.items():
         for name in names if scheduler != owner else ():
             if getattr(args, name) != getattr(EngineArgs, name):

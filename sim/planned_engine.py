@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.memory.rules import blamed_option
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.step_timer import StepTimer
@@ -35,7 +36,8 @@ def plan_pool(
         engine = replace(engine, backend=engine.backend.with_figures(overheads))
     memory = plan_memory(engine)
     if not memory.feasible:
-        raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
+        where = blamed_option(engine)
+        raise UserError(memory.reason or "does not fit", where=where, hint=memory.hint or "")
     return PlannedEngine(engine=engine, memory=memory, timer=compile_timer(engine)), warnings
 
 

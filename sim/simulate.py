@@ -88,6 +88,7 @@ def _refusals(result: RunResult, limit: str) -> tuple[str, ...]:
         Refusal.DEADLINE: "were shed: their first tokens would have missed the deadline",
         Refusal.FAILED: "were lost: their replica or router failed",
         Refusal.TIMED_OUT: "were lost: their clients waited too long for a first token",
+        Refusal.CANCELLED: "ended early: their users went away while the answer came",
     }
     counts = {reason: int((result.refusal == reason).sum()) for reason in words}
     return tuple(f"{n} request(s) {words[reason]}" for reason, n in counts.items() if n)

@@ -65,6 +65,7 @@ def document(
             "cheapest": "Cheapest within limits" if result.space.limits else "Cheapest",
         },
         "shares": {str(k): v for k, v in result.shares_best.items()},
+        "chances": {str(k): _number(v) for k, v in result.p_non_dominated.items()},
         "intervals": _intervals(result, manifest),
         "growth": {
             "gains": manifest["hypervolume_gains"],

@@ -85,6 +85,7 @@ class ElasticPools(Disaggregated):
             self._decode.open()
             self._prefill.open()
             super().run(fitting)
+            self._recorder.waste(self._workers)
 
     def logs(self) -> tuple[ScalingLog, ScalingLog]:
         """Returns what became of the replicas of the decode and the prefill pool."""
@@ -195,7 +196,7 @@ class ElasticPools(Disaggregated):
     # --- answers come -------------------------------------------------------------------------
 
     def _on_first_token(self, seq: Sequence, time_s: float) -> None:
-        self._attempts.ended(seq.index)
+        self._attempts.answering(seq.index, time_s)
         self._decode.begin_answer(seq.index, time_s)
         if not self._is_local(seq.index):
             self._prefill.ttft.note(time_s - self._recorder.sent_s[seq.index])
@@ -203,6 +204,7 @@ class ElasticPools(Disaggregated):
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
         worker = self._recorder.replica[seq.index]
         self._decode.finish(worker, seq, time_s)
+        self._attempts.ended(seq.index)
         super()._on_finish(seq, time_s)
         self._decode.look(worker, time_s)
         self._attempts.settle(time_s)
