@@ -11,7 +11,7 @@ function tags(trial, doc) {
     trial.marks.map((mark) => tag(mark)),
     trial.onFrontier ? tag("on the frontier", "good") : null,
     trial.reason !== null ? tag(`infeasible: ${trial.reason.replaceAll("_", " ")}`, "bad") : null,
-    chance !== undefined ? tag(`truly non-dominated: ${percent(chance)}`) : null,
+    chance !== undefined ? tag(`truly non-dominated: ${percent(chance[0])}, it or its like: ${percent(chance[1])}`) : null,
     share !== undefined ? tag(`non-dominated in ${percent(share)} of replicates`) : null,
     trial.timing ? tag(`${trial.timing} kernel times`) : null);
 }
