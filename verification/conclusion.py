@@ -8,6 +8,7 @@ from typing import Literal
 
 from dynosim.accuracy.calibrate import Calibrated
 from dynosim.accuracy.fit import Tell
+from dynosim.hardware_models.errors import UserError
 from dynosim.search.evaluator import simulate_candidate
 from dynosim.search.outcome import Outcome
 from dynosim.search.trial import Trial
@@ -60,10 +61,12 @@ def conclude(
 
     ``feedback`` is how the frontier is scored anew (:data:`dynosim.verification.rescore.METHODS`);
     ``simulate`` takes the overheads that are fitted, for which it needs the ``folder`` that the
-    calibration is written to, and without one it is ``ratios``. ``jobs`` are processes that
-    simulate for the fit. Raises UserError where the calibration cannot be written, or a deployment
-    of ``measured`` does not run any more.
+    calibration is written to. ``jobs`` are processes that simulate for the fit. Raises UserError
+    for ``simulate`` without a folder, where the calibration cannot be written, and where a
+    deployment of ``measured`` does not run any more.
     """
+    if feedback == "simulate" and folder is None:
+        raise UserError("needs a folder for the fitted overheads", where="feedback: simulate")
     rows = tuple(
         compare(m, prepared.objectives, is_open=prepared.load.is_open) if m else ()
         for m in measured

@@ -102,10 +102,18 @@ class VerificationFolder:
         return read_observed(file) if file.is_file() else None
 
     def keep(self, turn: Turn, run: ObservedRun, plan: LoadPlan, model: str) -> None:
-        """Writes one measurement; it is on disk, whole, when this returns."""
+        """Writes one measurement; it is on disk, whole, when this returns.
+
+        UserError where it cannot be written; those before it are safe.
+        """
         file = self._file(turn)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_observed(file, run, plan, model=model)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_observed(file, run, plan, model=model)
+        except OSError as error:
+            hint = "what was measured before is safe: --resume goes on"
+            message = f"cannot be written: {error.strerror}"
+            raise UserError(message, where=str(file), hint=hint) from None
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a file in one piece; UserError where it cannot be written."""

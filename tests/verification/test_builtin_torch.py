@@ -21,7 +21,7 @@ from dynosim.verification.stepped.run import run_stepped
 from dynosim.verification.stepped.simulated import SimulatedEngine
 from dynosim.verification.stepped.step_record import read_step_log
 from dynosim.verification.target import TargetOptions
-from dynosim.verification.targets.builtin_torch import check_candidate, engine_options
+from dynosim.verification.targets.builtin_torch import check, engine_options
 from dynosim.verification.torch_engine.build import GRAPH_SIZES, graph_sizes
 from dynosim.verification.torch_engine.throttling import throttle_notes
 from stand_ins import TINY_LLAMA, candidate_of
@@ -77,7 +77,7 @@ def test_what_it_cannot_be_is_refused_by_field(
     model: str, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        check_candidate(candidate(model, **changes))
+        check(candidate(model, **changes))
 
 
 def measured(model: str, folder: Path, times: int = 1) -> list[ObservedRun]:

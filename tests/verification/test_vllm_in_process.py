@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dynosim.planning.exports.base import Candidate
 from dynosim.sim.deployment import Deployment
 from dynosim.verification.load_plan import LoadPlan
 from dynosim.verification.stepped.step_record import read_step_log
-from dynosim.verification.target import TargetOptions
+from dynosim.verification.target import EngineFailed, TargetOptions
 from dynosim.verification.targets.vllm_in_process import SteppedVllm, VllmInProcess
 from stand_ins import candidate_of
 
@@ -74,14 +75,22 @@ def test_every_step_is_kept_with_what_it_did(tmp_path: Path) -> None:
 
 def test_an_engine_that_does_not_start_says_why(tmp_path: Path) -> None:
     target = VllmInProcess(options(tmp_path, model="no-such-model"))
-    with pytest.raises(UserError, match="no such model here") as raised, target.run(candidate()):
+    with pytest.raises(EngineFailed, match="no such model here") as raised, target.run(candidate()):
         pass
     assert "loading no-such-model float32" in str(raised.value)
 
 
+def test_a_python_without_vllm_says_nothing_of_the_candidate(tmp_path: Path) -> None:
+    bare = replace(options(tmp_path), command=(sys.executable, "-I", "-S"))
+    target = VllmInProcess(bare)
+    with pytest.raises(UserError, match="No module named") as raised, target.run(candidate()):
+        pass
+    assert not isinstance(raised.value, EngineFailed)
+
+
 def test_an_engine_that_ends_under_load_says_so(tmp_path: Path) -> None:
     with (
-        pytest.raises(UserError, match="process ended") as raised,
+        pytest.raises(EngineFailed, match="process ended") as raised,
         VllmInProcess(options(tmp_path)).run(candidate()) as running,
     ):
         running.measure(plan([(13, 2)], [2]))

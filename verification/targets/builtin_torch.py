@@ -58,7 +58,7 @@ class BuiltinTorch:
         Raises UserError for what the engine cannot be, for a device that is not there, and where
         the device cannot hold it.
         """
-        check_candidate(candidate)
+        check(candidate)
         wanted = engine_options(candidate)
         bench = TorchBench(self._options.device)
         if not bench.lab.on_gpu:
@@ -77,7 +77,7 @@ class BuiltinTorch:
                 bench.lab.torch.cuda.empty_cache()
 
 
-def check_candidate(candidate: Candidate) -> None:
+def check(candidate: Candidate) -> None:
     """Raises UserError for what the engine cannot be, with the field that asks for it."""
     need_backend(candidate, "builtin-torch", "vllm")
     deployment = candidate.deployment

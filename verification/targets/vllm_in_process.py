@@ -42,9 +42,9 @@ class VllmInProcess:
     def run(self, candidate: Candidate) -> Iterator[Running]:
         """Yields the engine; its log is ``vllm.log`` in the options' folder, steps beside it.
 
-        Raises UserError for a candidate that it cannot run, and where the engine does not start.
+        Raises UserError for a candidate that it cannot run, and as :meth:`VllmEngine.start`.
         """
-        _check(candidate)
+        check(candidate)
         options = self._options
         options.folder.mkdir(parents=True, exist_ok=True)
         log = options.folder / "vllm.log"
@@ -61,7 +61,8 @@ def words(candidate: Candidate, options: TargetOptions) -> list[str]:
     return ["--model", model, *flags(candidate), *options.arguments]
 
 
-def _check(candidate: Candidate) -> None:
+def check(candidate: Candidate) -> None:
+    """Raises UserError for a candidate that this target cannot run."""
     need_backend(candidate, "vllm-in-process", "vllm")
     deployment = candidate.deployment
     most_one = {
@@ -93,7 +94,8 @@ class SteppedVllm:
         return self.stepped(plan).observed
 
     def stepped(self, plan: LoadPlan) -> SteppedRun:
-        """Returns the same with every step; UserError where the engine has died, or is stuck."""
+        """Returns the same with every step; raises as :meth:`VllmEngine.step`, and as
+        :func:`~..stepped.run.run_stepped`."""
         run = run_stepped(plan, self.engine, self.engine.clock())
         number = len(list(self.folder.glob("steps-*.jsonl.gz"))) + 1
         path = self.folder / f"steps-{number}.jsonl.gz"

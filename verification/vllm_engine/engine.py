@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from dynosim.hardware_models.errors import UserError
 from dynosim.verification.stepped.clocks import Reported
 from dynosim.verification.stepped.engine import EngineStep, Work
+from dynosim.verification.target import EngineFailed
 
 WORKER = Path(__file__).resolve().parent / "worker.py"
 
@@ -80,7 +82,8 @@ class VllmEngine:
     def start(self, words: Sequence[str], timeout_s: float) -> None:
         """Starts the engine with the words of a command line.
 
-        UserError where it is not up within ``timeout_s``, or says why it cannot be.
+        EngineFailed where it says why it cannot be, or ends; UserError where it is not up within
+        ``timeout_s``, or its Python has no vLLM.
         """
         answer = self._ask({"start": list(words), "threads": 1}, timeout_s)
         self._facts = dict(answer["facts"])
@@ -90,7 +93,8 @@ class VllmEngine:
         self._added.append((request_id, list(prompt_token_ids), max_tokens))
 
     def step(self) -> EngineStep:
-        """Runs one step; UserError where no answer comes within STEP_TIMEOUT_S, or an error."""
+        """Runs one step; EngineFailed where the engine ends, or fails, UserError where no answer
+        comes within STEP_TIMEOUT_S."""
         if self._added:
             self._ask({"add": self._added}, STEP_TIMEOUT_S)
             self._added = []
@@ -106,8 +110,8 @@ class VllmEngine:
         )
 
     def forget(self) -> None:
-        """Empties the prefix cache; AssertionError while a request is unfinished, UserError as
-        :meth:`step`."""
+        """Empties the prefix cache; AssertionError while a request is unfinished, otherwise raises
+        as :meth:`step`."""
         if not self._ask({"forget": True}, STEP_TIMEOUT_S)["forgotten"]:
             raise AssertionError("requests are unfinished")
 
@@ -120,12 +124,13 @@ class VllmEngine:
         return PacedClock(self._paces)
 
     def _ask(self, order: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Returns the answer to an order; UserError where there is none in time, or an error."""
+        """Returns the answer to an order; raises as :meth:`start` and :meth:`step`."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None, "the worker's input is no pipe"
         assert stdout is not None, "the worker's output is no pipe"
         watchdog = threading.Timer(timeout_s, self._process.kill)
         watchdog.start()
+        asked_s = time.monotonic()
         try:
             stdin.write(json.dumps(order, separators=(",", ":")).encode() + b"\n")
             stdin.flush()
@@ -134,14 +139,19 @@ class VllmEngine:
             line = b""
         finally:
             watchdog.cancel()
+        if not line and time.monotonic() - asked_s >= timeout_s:
+            raise self._fault(UserError, f"vLLM did not answer within {timeout_s:g} s")
         if not line:
-            raise self._fault(f"vLLM's process ended, or did not answer within {timeout_s:g} s")
+            raise self._fault(EngineFailed, "vLLM's process ended")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise self._fault(f"vLLM said {answer['error']}")
+            # A Python without vLLM says nothing of the candidate.
+            is_absent = answer["error"].startswith("ModuleNotFoundError")
+            kind = UserError if is_absent else EngineFailed
+            raise self._fault(kind, f"vLLM said {answer['error']}")
         return answer
 
-    def _fault(self, message: str) -> UserError:
+    def _fault(self, kind: type[UserError], message: str) -> UserError:
         lines = self._log.read_bytes()[-65_536:].decode(errors="replace").splitlines()
         shown = "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
-        return UserError(f"{message}\n{shown}", where="vllm-in-process", hint=f"log: {self._log}")
+        return kind(f"{message}\n{shown}", where="vllm-in-process", hint=f"log: {self._log}")
