@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dynosim.hardware_models.data_parallel import data_parallel_rules
 from dynosim.hardware_models.engine_args import EngineArgs
@@ -14,22 +14,22 @@ from dynosim.hardware_models.kv_transfer import KvTransfer, kv_transfer, kv_tran
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
-from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec, run_cluster
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.router_options import RouterOptions
-from dynosim.sim.cluster.scaling.failures import check_failures
-from dynosim.sim.cluster.scaling.planning import check_attainment, infeasible, plan_scaling
 from dynosim.sim.deployment import OF_PREFILL_POOL, Deployment
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.engine import EngineLimits
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import RunResult
-from dynosim.sim.scaling_metrics import ScaledPool, scaling_metrics
 from dynosim.sim.workload.columns import Workload
+
+if TYPE_CHECKING:
+    from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
+    from dynosim.sim.scaling_metrics import ScaledPool
 
 T = TypeVar("T")
 
@@ -101,6 +101,8 @@ class Simulation:
         pools = self._scaled_pools() if self.deployment.is_scaled else []
         if not pools:
             return metrics | per_gpu(metrics, self.deployment.num_gpus, self.usd_per_gpu_hour)
+        from dynosim.sim.scaling_metrics import scaling_metrics
+
         metrics |= scaling_metrics(*pools)
         price = self.usd_per_gpu_hour
         if price is not None and self.prefill is not None and metrics["gpu_hours"]:
@@ -109,6 +111,8 @@ class Simulation:
 
     def _scaled_pools(self) -> list[ScaledPool]:
         """Returns what became of the replicas of every pool, the one that answers first."""
+        from dynosim.sim.scaling_metrics import ScaledPool
+
         hand_overs = self.result.hand_overs
         logs = [self.result.scaling, None if hand_overs is None else hand_overs.scaling]
         return [
@@ -163,6 +167,9 @@ def scaled(
     workload: Workload,
 ) -> tuple[ClusterSpec, tuple[str, ...]]:
     """Returns the cluster with the scaling of every pool, and what its user should know of it."""
+    from dynosim.sim.cluster.scaling.failures import check_failures
+    from dynosim.sim.cluster.scaling.planning import check_attainment, infeasible, plan_scaling
+
     reason = infeasible(deployment, spec, workload)
     pool, split = deployment.prefill_pool, spec.prefill
     check_failures(deployment.failures, has_prefill=pool is not None)
@@ -354,10 +361,10 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
     assert args.max_model_len is not None, "unresolved engine"
     backend = engine.backend.name
     rules = data_parallel_rules(backend)
-    lockstep = timer if isinstance(timer, DataParallelTimer) else None
+    lockstep = None if isinstance(timer, StepTimer) else timer
     limits = engine_limits(engine, leap=leap, lockstep=lockstep is not None)
     return ClusterSpec(
-        timer=timer.own if isinstance(timer, DataParallelTimer) else timer,
+        timer=timer if isinstance(timer, StepTimer) else timer.own,
         limits=limits,
         # One of vLLM's blocks is its null block, which no request gets.
         num_blocks=memory.num_gpu_blocks - (backend == "vllm"),
@@ -441,6 +448,8 @@ def _frontend(engine: ResolvedEngine) -> Frontend:
 def compile_timer(engine: ResolvedEngine) -> StepTimer | DataParallelTimer:
     """Returns the timer of one replica: of an engine, or of ranks that step together."""
     if engine.ranks_in_step > 1:
+        from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
+
         return DataParallelTimer.compile(engine)
     return StepTimer.compile(engine)
 
