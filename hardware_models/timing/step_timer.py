@@ -225,7 +225,11 @@ class StepTimer:
         least = self._decode_least_s[num_decode]
         after = host
         if self._asynchronous:
-            least, after = max(least, host), 0.0
+            after = 0.0
+            if host > least:
+                least = host
+        if gpu >= least:
+            return gpu + after, slope, limit
         return at_least(least, after, (gpu, slope, limit), context_tokens)
 
 

@@ -104,4 +104,7 @@ Chain = list[tuple[Stretch, int]]
 
 def num_units(chain: Chain) -> int:
     """Returns the length of a prefix."""
-    return sum([length for _, length in chain])
+    units = 0
+    for _, length in chain:
+        units += length
+    return units
