@@ -11,6 +11,8 @@ from dynosim.accuracy.halves import Half, half_of
 from dynosim.accuracy.kinds import quantity_of, regime_of
 from dynosim.accuracy.run import Outcome
 from dynosim.hardware_models.resolve import resolve_engine
+from dynosim.sim.workload.columns import Workload
+from dynosim.sim.workload.spec import WorkloadSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +21,7 @@ class Residual:
 
     ``quantity`` is the metric without its centre: a set's means and another's medians of TTFT are
     both ``ttft``. ``regime`` is told from the prediction, so that a prediction nobody has measured
-    yet has one too.
+    yet has one too. ``load`` is equal where requests, their lengths and their times are.
     """
 
     set: str
@@ -35,6 +37,7 @@ class Residual:
     quantity: str
     measured: float
     predicted: float
+    load: str = ""
 
     @property
     def error(self) -> float:
@@ -83,10 +86,16 @@ def _residuals(outcome: Outcome) -> list[Residual]:
             quantity=quantity_of(metric),
             measured=measured,
             predicted=predicted[metric],
+            load=_load_name(case.workload),
         )
         for metric, measured in case.measured.items()
         if measured > 0 and np.isfinite(predicted.get(metric, float("nan")))
     ]
+
+
+def _load_name(workload: WorkloadSpec | Workload) -> str:
+    """Returns a name that equal loads have; a trace's columns have none."""
+    return repr(workload) if isinstance(workload, WorkloadSpec) else ""
 
 
 def error_rows(

@@ -13,6 +13,7 @@ from dynosim.accuracy.error_classes import FIELDS, LEVEL, error_classes, fields_
 from dynosim.accuracy.errors import Residual
 from dynosim.accuracy.halves import fold_of
 from dynosim.accuracy.intervals import NUMBERS, ErrorModel
+from dynosim.accuracy.shared_errors import Z_HIGH
 
 
 def learn(residuals: Sequence[Residual]) -> ErrorModel:
@@ -23,7 +24,7 @@ def learn(residuals: Sequence[Residual]) -> ErrorModel:
     crossed = [_widening(by_half[0]), _widening(by_half[1])][::-1]
     inside = {q: [0, 0] for q in quantities}
     for half, widen in zip(by_half, crossed, strict=True):
-        for residual, ratio in _left_out(half):
+        for residual, ratio, _ in _left_out(half):
             inside[residual.quantity][0] += ratio <= widen.get(residual.quantity, 1.0)
             inside[residual.quantity][1] += 1
     return ErrorModel(
@@ -40,13 +41,16 @@ def _half(residual: Residual) -> int:
 def _widening(residuals: Sequence[Residual]) -> dict[str, float]:
     """Returns by quantity the factor on widths at which 80 % of left-out points are inside."""
     ratios: dict[str, list[float]] = {}
-    for residual, ratio in _left_out(residuals):
+    for residual, ratio, _ in _left_out(residuals):
         ratios.setdefault(residual.quantity, []).append(ratio)
     return {q: float(np.quantile(found, LEVEL)) for q, found in ratios.items()}
 
 
-def _left_out(residuals: Sequence[Residual]) -> Iterable[tuple[Residual, float]]:
-    """Yields every residual with the factor at which an interval of the other groups reaches it."""
+def _left_out(residuals: Sequence[Residual]) -> Iterable[tuple[Residual, float, bool]]:
+    """Yields every residual with the factor at which an interval of the other groups reaches it.
+
+    And whether it lies above the median.
+    """
     groups = sorted({r.group for r in residuals})
     for group in groups:
         model = ErrorModel(
@@ -60,8 +64,20 @@ def _left_out(residuals: Sequence[Residual]) -> Iterable[tuple[Residual, float]]
             except KeyError:
                 continue
             error = math.log(residual.measured / residual.predicted)
-            room = (high if error > like.median else low) - like.median
-            yield residual, (error - like.median) / room if room else math.inf
+            is_above = error > like.median
+            room = (high if is_above else low) - like.median
+            yield residual, (error - like.median) / room if room else math.inf, is_above
+
+
+def left_out_scores(residuals: Sequence[Residual]) -> Iterable[tuple[Residual, float]]:
+    """Yields every residual with its standard normal score by the classes of the other groups.
+
+    An interval's ends, wide enough to hold :data:`LEVEL` of left-out points, are at ± 1.28.
+    """
+    widen = _widening(residuals)
+    for residual, ratio, is_above in _left_out(residuals):
+        score = Z_HIGH * ratio / widen[residual.quantity]
+        yield residual, score if is_above else -score
 
 
 def write_model(model: ErrorModel, path: Path) -> None:

@@ -29,7 +29,8 @@ class Backend:
 
     ``frontend_s`` passes once per request before the engine sees it. The processor of an API server
     is busy for ``frontend_request_s`` with a request and ``frontend_per_input_token_s`` with each
-    token of its prompt, and ``frontend_per_output_token_s`` with each token that it streams.
+    token of its prompt, and ``frontend_per_output_token_s`` with each token that it streams; of
+    these ``frontend_detokenise_s`` also with a token that it keeps until more have come.
 
     CUDA graphs are captured for token counts that follow ``graph_steps``, pairs of where a stretch
     starts and its step, up to ``graph_max_tokens``, or ``graph_max_tokens_tp4`` where four GPUs or
@@ -65,6 +66,7 @@ class Backend:
     frontend_request_s: float = 0.0
     frontend_per_input_token_s: float = 0.0
     frontend_per_output_token_s: float = 0.0
+    frontend_detokenise_s: float = 0.0
     step_gap_s: float = 0.0
     communication_factor: float = 1.0
     collective_skew_s: float = 0.0

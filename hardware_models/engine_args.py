@@ -93,6 +93,8 @@ class EngineArgs:
     """Let decodes take part in prefill batches (sglang; others always do)."""
     api_server_count: Positive = 1
     """API processes that take requests in and stream the answers of one engine."""
+    stream_interval: Positive = 1
+    """Tokens of an answer that are written to its stream at a time, after the first."""
     schedule_conservativeness: Annotated[float, Ge(0)] = 1.0
     """How much room entering requests leave for outputs to come (sglang)."""
     scheduler_recv_interval: Positive = 1

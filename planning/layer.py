@@ -91,7 +91,12 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *_own(KvTierOptions),
         *_of_prefill(KvTierOptions),
     ),
-    "client and edge": ("api_server_count", "prefill_router", *_own(RouterOptions)),
+    "client and edge": (
+        "api_server_count",
+        "stream_interval",
+        "prefill_router",
+        *_own(RouterOptions),
+    ),
 }
 """Layer -> fields, from the hardware up; the default order of an ablation."""
 

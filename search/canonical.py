@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import blake2b
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.llm.catalog import list_models
 from dynosim.hardware_models.registry import find_module
 from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.search.engines import resolved
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for, scheduler_name
+from dynosim.sim.simulate import scheduler_name
 from dynosim.sim.workload.columns import Workload
 
 _EXPERTS_ONLY = ("enable_expert_parallel", "expert_distribution", "all2all_backend")
@@ -61,11 +63,15 @@ def one_replica(deployment: Deployment) -> Deployment:
 
 
 def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
-    """Returns a function that gives equal values for deployments of equal canonical forms."""
+    """Returns a function that gives equal values for deployments of equal canonical forms.
+
+    Values are small: of a space of many engines each canonical form would be kilobytes.
+    """
+    shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     @lru_cache(maxsize=1 << 12)
-    def form(alone: Deployment) -> Deployment:
-        return canonical(alone, workload)
+    def form(alone: Deployment) -> bytes:
+        return blake2b(repr(canonical(alone, workload)).encode(), digest_size=16).digest()
 
     def key(deployment: Deployment) -> Hashable:
         if deployment.prefill_replicas or deployment.is_scaled:
@@ -73,7 +79,9 @@ def same_simulation(workload: Workload) -> Callable[[Deployment], Hashable]:
         is_alone = deployment.replicas == 1 and deployment.admits_all
         routing = () if is_alone else routing_of(deployment)
         plain = deployment.decode_pool if deployment.idle_fields else deployment
-        return form(one_replica(deployment)), around_of(plain), routing
+        around = around_of(plain)
+        own, routing = form(one_replica(deployment)), shared.setdefault(routing, routing)
+        return own, shared.setdefault(around, around), routing
 
     return key
 
@@ -88,7 +96,7 @@ def canonical(deployment: Deployment, workload: Workload) -> Deployment:
     if deployment.prefill_replicas or deployment.is_scaled:
         return deployment
     try:
-        engine, _ = resolve_for(one_replica(deployment), workload)
+        engine = resolved(one_replica(deployment), workload)
     except UserError:
         return deployment
     args = engine.args

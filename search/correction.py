@@ -8,7 +8,6 @@ Processes for Machine Learning (2006), algorithm 2.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 
@@ -56,6 +55,10 @@ class Correction:
         self._columns = columns
         self._law = (LENGTHS[0], NOISES[0])
         self._chosen_at = 0.0
+
+    def extend(self, grid: Grid, candidates: IntArray) -> None:
+        """Adds candidates, whose rows follow those that are there."""
+        self._where = np.concatenate((self._where, _positions(grid, candidates)))
 
     def learn(self, row: int, errors: FloatArray) -> None:
         """Notes the errors of the candidate in ``row``: simulated less estimated, finite."""
@@ -112,14 +115,18 @@ def _kept(count: int) -> IntArray:
 def _likeliest(known: FloatArray, scaled: FloatArray) -> tuple[float, float]:
     """Returns the length and the noise under which the errors seen are likeliest, ibid. (2.30)."""
 
-    def likelihood(length: float, noise: float) -> float:
-        gram = _kernel(known, known, length) + noise**2 * np.eye(len(known))
-        root = np.linalg.cholesky(gram)
-        white = np.linalg.solve(root, scaled)
-        half_log_det = scaled.shape[1] * np.log(np.diag(root)).sum()
-        return float(-0.5 * (white**2).sum() - half_log_det)
-
-    return max(product(LENGTHS, NOISES), key=lambda choice: likelihood(*choice))
+    chosen, best = (LENGTHS[0], NOISES[0]), -np.inf
+    for length in LENGTHS:
+        # One decomposition serves every noise.
+        values, vectors = np.linalg.eigh(_kernel(known, known, length))
+        squares = ((vectors.T @ scaled) ** 2).sum(axis=1)
+        for noise in NOISES:
+            variances = np.maximum(values, 0.0) + noise**2
+            logs = scaled.shape[1] * np.log(variances).sum()
+            likelihood = float(-0.5 * ((squares / variances).sum() + logs))
+            if likelihood > best:
+                chosen, best = (length, noise), likelihood
+    return chosen
 
 
 def _positions(grid: Grid, candidates: Sequence[int] | IntArray) -> FloatArray:

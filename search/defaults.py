@@ -14,7 +14,8 @@ from dynosim.sim.deployment import Deployment
 from dynosim.sim.workload.columns import Workload
 
 if TYPE_CHECKING:
-    from dynosim.search.plan import Estimator, Twin
+    from dynosim.search.plan import Estimator
+    from dynosim.search.survey import Twin
 
 
 def simulator() -> Evaluator:
@@ -45,6 +46,6 @@ def speller(workload: Workload) -> Callable[[Deployment], Deployment]:
 
 def estimator_of(space: SearchSpace, workload: Workload) -> Estimator:
     """Returns what estimates the candidates of a space under ``workload``."""
-    from dynosim.search.screening import screen_space
+    from dynosim.search.screening import SpaceEstimator
 
-    return partial(screen_space, space, workload)
+    return SpaceEstimator(space, workload)

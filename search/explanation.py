@@ -11,7 +11,7 @@ from dynosim.search.metric import METRICS
 from dynosim.search.outcome import Screen
 from dynosim.search.result import SearchResult
 from dynosim.search.sensitivity import Step, sensitivity
-from dynosim.search.short_list import overrides
+from dynosim.search.short_list import WITHIN, overrides
 from dynosim.search.trial import Trial
 
 LEAST_SHARE = 0.01
@@ -89,6 +89,12 @@ def _standing(result: SearchResult, trial: Trial) -> Iterator[str]:
     if trial.reason is not None:
         yield f"infeasible, {trial.reason}: {trial.detail}"
         return
+    chance = result.chances.get(trial.number)
+    if chance is not None:
+        yield (
+            f"truly non-dominated with probability {chance.alone:.0%}, it or one within "
+            f"{WITHIN:.0%} of it {chance.or_near:.0%}, by the errors of predictions"
+        )
     if trial in result.frontier:
         marks = [f"the {n}" for n in ("knee", "cheapest") if getattr(result, n) is trial]
         yield ", ".join(["on the frontier", *marks])

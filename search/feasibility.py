@@ -7,26 +7,26 @@ from functools import lru_cache
 from typing import Any
 
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.memory.plan import MemoryPlan
 from dynosim.hardware_models.memory.rules import violated_rule
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.search.canonical import one_replica, routing_of
+from dynosim.search.engines import planned
 from dynosim.search.outcome import Outcome, Reason, Screen
 from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.cluster.routing import check_options
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import check_pools, resolve_for
+from dynosim.sim.simulate import check_pools
 from dynosim.sim.workload.columns import Workload
 
 
 def screen_for(workload: Workload) -> Screen:
     """Returns the screen that asks names, then the memory model."""
 
-    @lru_cache(maxsize=1 << 16)
+    @lru_cache(maxsize=1 << 13)
     def refusal(deployment: Deployment) -> Outcome | None:
         try:
-            engine, _ = resolve_for(deployment, workload)
-            plan = plan_memory(engine)
+            engine, plan = planned(deployment, workload)
         except UserError as error:
             return Outcome(reason="unsupported", detail=" ".join(str(error).split()))
         return None if plan.feasible else _refusal(engine, plan)

@@ -51,6 +51,11 @@ def frontier_figure(
         _draw_intervals(axes, result, names)
     _draw_marks(axes, result, names)
     _dress(axes, result, names)
+    # Laid out once, not anew for every format: that takes as long as drawing.
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+        figure.set_layout_engine("none")
     return figure
 
 

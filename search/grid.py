@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,14 @@ class Grid:
         for at, length in zip(coordinates, self.lengths, strict=True):
             index = index * length + at
         return index
+
+    def neighbours(self, index: int) -> Iterator[int]:
+        """Yields the flat indices that differ from ``index`` in one axis."""
+        at = list(self.coordinates(index))
+        for axis, length in enumerate(self.lengths):
+            for value in range(length):
+                if value != at[axis]:
+                    yield self.index([*at[:axis], value, *at[axis + 1 :]])
 
     def coordinates_of(self, indices: Sequence[int] | IntArray) -> IntArray:
         """Returns the coordinates of many flat indices, shape (indices, axes)."""

@@ -59,13 +59,13 @@ def landscape(
     usable = np.isfinite(screening.losses).all(axis=1)
     indices = np.asarray(screening.candidates, dtype=np.int64)[usable]
     values = screening.losses[usable].copy()
-    correction = Correction(space.grid, indices.tolist(), values.shape[1])
-    simulated: dict[int, FloatArray] = {}
-    for row, index in enumerate(indices.tolist()):
-        own = found.get(space.deployment(index))
-        if own is not None:
-            correction.learn(row, own - values[row])
-            simulated[row] = own
+    correction = Correction(space.grid, indices, values.shape[1])
+    row_of = {index: row for row, index in enumerate(indices.tolist())}
+    places = ((row_of.get(space.index_of(d)), own) for d, own in found.items())
+    # In the order of rows: which errors are thinned out must not depend on that of the trials.
+    simulated = dict(sorted((row, own) for row, own in places if row is not None))
+    for row, own in simulated.items():
+        correction.learn(row, own - values[row])
     values += correction.predict()[0]
     is_simulated = np.zeros(len(indices), dtype=bool)
     for row, own in simulated.items():

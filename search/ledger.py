@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynosim.hardware_models.errors import UserError
+from dynosim.search.append_only import append_only
 from dynosim.search.dimension import Dimension
 from dynosim.search.objective import Objective
 from dynosim.search.outcome import Outcome
@@ -30,7 +31,7 @@ STUDY_NAME = "dynosim"
 
 
 class Ledger:
-    """Returns outcomes by deployment, and appends finished trials.
+    """Returns outcomes that an earlier run left, and appends finished trials.
 
     Exactly one process may have a ledger open (:class:`dynosim.search.run_folder.RunFolder`
     sees to that). ``identity`` is the digest of the space: a journal of another one is refused.
@@ -57,19 +58,21 @@ class Ledger:
         }
         self._objectives, self._path = objectives, path
         with quiet_optuna():
-            backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
+            self._file = append_only(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
             self._study = optuna.create_study(
-                storage=JournalStorage(backend),
+                storage=JournalStorage(self._file),
                 study_name=STUDY_NAME,
                 directions=[o.direction for o in objectives],
                 load_if_exists=True,
             )
             self._claim(path, identity)
             self._study.set_metric_names([o.metric for o in objectives])
-        self.outcomes = dict(map(_read, self._study.get_trials(deepcopy=False)))
+        self._outcomes = dict(map(_read, self._study.get_trials(deepcopy=False)))
+        self._held: set[Deployment] = set(self._outcomes)
         self._shared: SharedStudy | None = None
         if storage != "journal":
             self._shared = self._share(storage, identity)
+        self._held |= self._outcomes.keys()
 
     def _share(self, storage: str, identity: str) -> SharedStudy:
         """Returns the study in the database, after both have all trials of either."""
@@ -83,7 +86,7 @@ class Ledger:
         for deployment, frozen in theirs.items():
             if deployment not in ours:
                 self._study.add_trial(frozen)
-                self.outcomes[deployment] = _read(frozen)[1]
+                self._outcomes[deployment] = _read(frozen)[1]
         for deployment, frozen in ours.items():
             if deployment not in theirs:
                 shared.add(frozen)
@@ -94,8 +97,16 @@ class Ledger:
         if self._shared is not None:
             self._shared.close()
 
+    def holds(self, deployment: Deployment) -> bool:
+        """Whether a trial is on disk."""
+        return deployment in self._held
+
+    def take(self, deployment: Deployment) -> Outcome | None:
+        """Returns what an earlier run left of a deployment, once: it is not needed twice."""
+        return self._outcomes.pop(deployment, None)
+
     def _progress(self) -> str:
-        return f"{len(self.outcomes)} trials are safe: continue with --resume"
+        return f"{len(self._held)} trials are safe: continue with --resume"
 
     def _claim(self, path: Path, identity: str) -> None:
         found = self._study.user_attrs.get("space_sha256")
@@ -119,7 +130,8 @@ class Ledger:
                 where=f"{self._path}, trial {trial.number}",
                 hint=self._progress(),
             ) from None
-        self.outcomes[trial.deployment] = outcome
+        self._file.forgets = True  # Optuna reads the first one back to learn its own place.
+        self._held.add(trial.deployment)
         if self._shared is not None:
             self._shared.add(frozen)
 

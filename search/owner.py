@@ -119,8 +119,8 @@ class Owner:
 
     def _known(self, deployment: Deployment) -> Outcome | None:
         """Returns an outcome that an earlier run left, in its ledger or in the cache."""
-        if self.ledger is not None and deployment in self.ledger.outcomes:
-            return self.ledger.outcomes[deployment]
+        if self.ledger is not None and (found := self.ledger.take(deployment)) is not None:
+            return found
         return None if self.cache is None else self.cache.get(deployment)
 
     def _finish(self, generation: list[Candidate]) -> None:
@@ -147,7 +147,7 @@ class Owner:
             self.space.limits,
         )
         with uninterrupted():
-            if self.ledger is not None and trial.deployment not in self.ledger.outcomes:
+            if self.ledger is not None and not self.ledger.holds(trial.deployment):
                 self.ledger.record(trial, outcome)
             self.trials[trial.number] = trial
         self.on_trial(trial)

@@ -85,7 +85,8 @@ def frontier_table(result: SearchResult) -> Table:
         is_text = isinstance(getattr(shown[0].deployment, name), str) if shown else True
         heading = SHORT_FIELDS.get(name, name.replace("_", " "))
         table.add_column(heading, justify="left" if is_text else "right")
-    shares = ("best in",) if result.shares_best else ()
+    shares = ["sure"] if result.chances else []
+    shares += ["best in"] if result.shares_best else []
     for name in ("GPUs", *map(_heading, metrics), *shares):
         table.add_column(name, justify="right")
     table.add_column("")
@@ -120,9 +121,16 @@ def _cells(
         *("default" if value is None else str(value) for value in fields),
         str(d.num_gpus),
         *(_figure(trial.metrics.get(name)) for name in metrics),
+        *([_share(_surety(result, trial))] if result.chances else []),
         *([_share(result.shares_best.get(trial.number))] if result.shares_best else []),
         _mark_text(result, trial),
     ]
+
+
+def _surety(result: SearchResult, trial: Trial) -> float | None:
+    """Returns how likely a row, or a trial that it stands for, is truly non-dominated."""
+    chance = result.chances.get(trial.number) if trial in result.short_list else None
+    return None if chance is None else chance.or_near
 
 
 def _shape(deployment: Deployment) -> str:
@@ -173,6 +181,8 @@ def summary_lines(result: SearchResult) -> list[str]:
     if result.space.bounds:
         lines.append(f"constraints: {', '.join(map(str, result.space.bounds))}")
     lines.extend(_timing_lines(result))
+    if result.chances:
+        lines.append("sure: how likely a row, or one predicted alike, is truly non-dominated")
     lines.extend(overview(result))
     if not result.frontier:
         lines.append("no candidate is feasible: nothing to choose from")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from dynosim.search.chance import Chance
     from dynosim.search.importance import Importance
     from dynosim.search.landscape import Landscape
     from dynosim.search.screening import Screening
@@ -46,7 +47,8 @@ class SearchResult:
     ``screening`` are the estimates that led the search, ``spelled`` returns a deployment with its
     defaults in it, ``screen`` says why a candidate cannot run. ``shares_best`` says of trials near
     the frontier, by number, in which share of the replicates nothing dominated them; empty without
-    replicates.
+    replicates. ``is_open`` says that requests arrive at their own times, so that their rate is the
+    load's.
     """
 
     space: SearchSpace
@@ -61,6 +63,7 @@ class SearchResult:
     spelled: Callable[[Deployment], Deployment] = as_it_is
     screen: Screen = no_refusal
     shares_best: Mapping[int, float] = field(default_factory=dict)
+    is_open: bool = True
 
     @cached_property
     def frontier(self) -> list[Trial]:
@@ -96,18 +99,32 @@ class SearchResult:
         """How much each field decides each objective; empty where only a sample is known."""
         from dynosim.search.importance import importances
 
-        known = None if self.mode == "tpe" else self.landscape
+        is_sample = self.screening is not None and not self.screening.is_whole
+        known = None if self.mode == "tpe" or is_sample else self.landscape
         return [] if known is None else importances(known)
+
+    @cached_property
+    def p_non_dominated(self) -> Mapping[int, float]:
+        """The probability that a trial on or near the frontier, by number, is truly non-dominated.
+
+        See :mod:`dynosim.search.chance`; without trials that nothing was measured like.
+        """
+        return {number: chance.alone for number, chance in self.chances.items()}
+
+    @cached_property
+    def chances(self) -> Mapping[int, Chance]:
+        """How likely a trial, alone or with those predicted alike, is truly non-dominated."""
+        from dynosim.search.chance import chances
+
+        space = self.space
+        return chances(
+            self.frontier, self.trials, space.objectives, is_open=self.is_open, seed=space.seed
+        )
 
     @cached_property
     def convergence(self) -> Convergence:
         """How the hypervolume grew with the simulations."""
         return convergence(self.trials, self.space.objectives)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests come whatever becomes of those before (no cap on those in flight)."""
-        return self.space.workload.max_concurrency is None
 
     @property
     def reasons(self) -> Counter[str]:

@@ -56,6 +56,7 @@ def load_run(folder: str | Path, *, has_estimates: bool = True) -> SavedRun:
         mode=manifest["mode"],
         ending=manifest["ending"],
         output_dir=path,
+        is_open=manifest["workload"].get("max_concurrency") is None,
         shares_best={int(k): v for k, v in manifest.get("non_dominated_shares", {}).items()},
     )
     load = _workload(space, manifest["workload"]["sha256"])

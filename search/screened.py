@@ -17,6 +17,7 @@ from dynosim.search.correction import Correction
 from dynosim.search.grid import Grid
 from dynosim.search.improvement import dominated, most_promising
 from dynosim.search.objective import Objective
+from dynosim.search.screening import Judge, Screening
 from dynosim.search.trial import Trial
 
 BATCH = 16
@@ -50,34 +51,39 @@ class ScreenedProposer:
     ``candidates`` are flat indices of ``grid``. ``losses`` are the estimates of the objectives,
     shape (candidates, objectives), in logarithms, less is better; ``margins``, shape
     (candidates,), the largest estimated relative excess over a constraint, in logarithms.
-    Candidates whose estimates are not finite come last, in the grid's order.
+    Candidates whose estimates are not finite come last, in the grid's order. ``judge`` estimates
+    candidates that are not among these: the neighbours of what proves best then join them.
     """
 
     def __init__(
         self,
         grid: Grid,
-        candidates: Sequence[int],
+        candidates: Sequence[int] | IntArray,
         losses: FloatArray,
         margins: FloatArray,
         objectives: tuple[Objective, ...],
         seed: int,
+        judge: Judge | None = None,
     ) -> None:
         is_estimated = np.isfinite(losses).all(axis=1) & np.isfinite(margins)
         known = np.flatnonzero(is_estimated)
-        self._index: IntArray = np.asarray(candidates, dtype=np.int64)[known]
-        self._unestimated = [candidates[int(i)] for i in np.flatnonzero(~is_estimated)]
+        every = np.asarray(candidates, dtype=np.int64)
+        self._index: IntArray = every[known]
+        self._unestimated: list[int] = every[~is_estimated].tolist()
         self._losses = losses[known]
         self._margins = np.clip(margins[known], KEPT, MISSED)
-        self._objectives = objectives
-        self._row = {int(index): row for row, index in enumerate(self._index)}
-        self._errors = Correction(grid, self._index.tolist(), losses.shape[1])
-        self._margin_errors = Correction(grid, self._index.tolist(), 1)
+        self._objectives, self._grid, self._judge = objectives, grid, judge
+        self._row = {index: row for row, index in enumerate(self._index.tolist())}
+        self._errors = Correction(grid, self._index, losses.shape[1])
+        self._margin_errors = Correction(grid, self._index, 1)
         self._left = np.ones(len(known), dtype=bool)
         self._queue = self._one_of_each(grid)[::-1]
         self._pending: dict[int, FloatArray] = {}
         self._front: list[FloatArray] = []
-        random = np.random.default_rng([seed, 3])
-        self._doubt = np.exp(random.normal(0.0, JITTER, self._losses.shape))
+        self._front_index: list[int] = []
+        self._surrounded: set[int] = set()
+        self._random = np.random.default_rng([seed, 3])
+        self._doubt = self._drawn_doubt(self._losses)
 
     def propose(self) -> int | None:
         """Returns the next candidate; None when every one has been proposed."""
@@ -101,6 +107,39 @@ class ScreenedProposer:
             self._errors.learn(row, found - self._losses[row])
             if trial.is_feasible:
                 self._front.append(found)
+                self._front_index.append(index)
+
+    def _drawn_doubt(self, losses: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(self._random.normal(0.0, JITTER, losses.shape)))
+
+    def _surround(self, judge: Judge) -> None:
+        """Has the neighbours of the simulated frontier join the candidates."""
+        import moocore
+
+        if not self._front:
+            return
+        is_best = moocore.is_nondominated(np.array(self._front))
+        best = [i for i, kept in zip(self._front_index, is_best, strict=True) if kept]
+        new = [i for i in best if i not in self._surrounded]
+        self._surrounded |= set(new)
+        near = dict.fromkeys(i for point in new for i in self._grid.neighbours(point))
+        found = judge(list(near)) if near else None
+        if found is not None:
+            self._join(found)
+
+    def _join(self, found: Screening) -> None:
+        known = np.isfinite(found.losses).all(axis=1) & np.isfinite(found.margins)
+        index, losses = np.asarray(found.candidates, dtype=np.int64)[known], found.losses[known]
+        begin = len(self._index)
+        self._row |= {number: begin + row for row, number in enumerate(index.tolist())}
+        self._index = np.concatenate((self._index, index))
+        self._losses = np.concatenate((self._losses, losses))
+        margins = np.clip(found.margins[known], KEPT, MISSED)
+        self._margins = np.concatenate((self._margins, margins))
+        self._doubt = np.concatenate((self._doubt, self._drawn_doubt(losses)))
+        self._left = np.concatenate((self._left, np.ones(len(index), dtype=bool)))
+        for errors in (self._errors, self._margin_errors):
+            errors.extend(self._grid, index)
 
     def _one_of_each(self, grid: Grid) -> list[int]:
         """Returns the most promising row of every category: what is never tried teaches nothing."""
@@ -117,6 +156,8 @@ class ScreenedProposer:
 
     def _choose(self) -> list[int]:
         """Returns the rows of the next batch; what runs meanwhile counts as it is predicted."""
+        if self._judge is not None:
+            self._surround(self._judge)
         width = self._losses.shape[1]
         known = np.array([*self._front, *self._pending.values()]).reshape(-1, width)
         rows = self._promising(known)

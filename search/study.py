@@ -139,6 +139,7 @@ def search(
             output_dir=None if folder is None else folder.path,
             screening=plan.screening,
             spelled=spelled,
+            is_open=load.is_open,
             screen=screen,
         )
         if replicates > 1 and ending == "finished":

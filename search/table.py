@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 DEPLOYMENT_COLUMNS = tuple(field_types(Deployment))
 STATUS_COLUMNS = ("number", "is_feasible", "reason", "detail", "on_frontier", "mark", "timing")
 
+CHANCE_COLUMN = "p_non_dominated"
+"""The probability that a trial is truly non-dominated, since predictions err."""
+
+NEAR_COLUMN = "p_non_dominated_or_near"
+"""The probability that it, or a trial within 1 % of it, is."""
 
 SHARE_COLUMN = "non_dominated_share"
 """Where there are replicates: the share of them in which nothing dominated the trial."""
@@ -29,16 +34,19 @@ def trial_columns(result: SearchResult) -> list[str]:
     objectives = [o.metric for o in result.space.objectives]
     metrics = {name for trial in result.trials for name in trial.metrics}
     taken = {*STATUS_COLUMNS, *DEPLOYMENT_COLUMNS, *objectives}
-    shares = [SHARE_COLUMN] if result.shares_best else []
+    shares = [CHANCE_COLUMN, NEAR_COLUMN] if result.chances else []
+    shares += [SHARE_COLUMN] if result.shares_best else []
     return [*STATUS_COLUMNS, *shares, *DEPLOYMENT_COLUMNS, *objectives, *sorted(metrics - taken)]
 
 
-def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> list[dict[str, Any]]:
-    """Returns one mapping a trial; keys are those of :func:`trial_columns`, absent: unknown."""
-    chosen = result.trials if trials is None else trials
+def trial_rows(
+    result: SearchResult, trials: Iterable[Trial] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yields one mapping a trial; keys are those of :func:`trial_columns`, absent: unknown."""
     on_frontier = {trial.number for trial in result.frontier}
-    return [
-        {
+    for trial in result.trials if trials is None else trials:
+        chance = result.chances.get(trial.number)
+        yield {
             **trial.metrics,
             **asdict(trial.deployment),
             "number": trial.number,
@@ -48,10 +56,10 @@ def trial_rows(result: SearchResult, trials: Iterable[Trial] | None = None) -> l
             "on_frontier": trial.number in on_frontier,
             "mark": mark(result, trial),
             "timing": trial.timing,
+            CHANCE_COLUMN: chance.alone if chance else None,
+            NEAR_COLUMN: chance.or_near if chance else None,
             SHARE_COLUMN: result.shares_best.get(trial.number),
         }
-        for trial in chosen
-    ]
 
 
 def mark(result: SearchResult, trial: Trial) -> str:

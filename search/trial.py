@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from dynosim.search.bound import Limit
 from dynosim.search.metric import METRICS
+from dynosim.search.metric_row import MetricRow
 from dynosim.search.objective import Objective
 from dynosim.search.outcome import Outcome, Reason
 from dynosim.search.slo import Slo
@@ -76,7 +77,7 @@ def judge(
     return Trial(
         number=number,
         deployment=deployment,
-        metrics=dict(outcome.metrics),
+        metrics=MetricRow(outcome.metrics),
         reason=reason,
         detail=detail,
         traceback=outcome.traceback,

@@ -3,8 +3,9 @@
 Definitions (docs.vllm.ai, "Benchmark CLI"; they differ between tools): TTFT runs from the client's
 send to the first token; TPOT is (E2EL - TTFT) / (output tokens - 1) per request; ITL pools the gaps
 between consecutive tokens of all requests; goodput counts requests that meet every SLO. With
-speculative decoding a step's tokens arrive together, as one chunk of the stream: like
-``vllm bench serve``, ITL then pools the gaps between chunks, and TPOT remains the time a token.
+speculative decoding a step's tokens arrive together, as one chunk of the stream, and so do those
+that ``stream_interval`` holds back: like ``vllm bench serve``, ITL then pools the gaps between
+chunks, and TPOT remains the time a token.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import FloatArray, IntArray
+from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.step_times import StepTimes
 from dynosim.sim.quantiles import Progressions, median, quantiles
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import HandOvers, ReplicaLog, RunResult
+from dynosim.sim.stream_events import event_gaps_s
 from dynosim.sim.tiers.result import TierResult
 
 PERCENTILES = (50, 90, 95, 99)
@@ -42,9 +44,11 @@ def summarize(result: RunResult, slos_ms: Mapping[str, float] | None = None) -> 
     for name, values in latency_s.items():
         metrics |= _statistics(name, values[~np.isnan(values)] * 1e3)
     metrics |= _itl_statistics(result)
-    metrics |= _goodput(latency_s, slos_ms, metrics["duration"])
+    metrics |= _goodput(latency_s, slos_ms, metrics["duration"], ~result.cancelled)
     metrics |= _per_user(latency_s["tpot"])
     metrics |= _engine_use(result.replicas)
+    if result.workload.client.gives_up or result.wasted_tokens.any():
+        metrics |= _waste(result)
     if result.tiers is not None:
         metrics |= _tier_hits(result.tiers, metrics["total_input_tokens"])
     if result.hand_overs is not None:
@@ -78,7 +82,8 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     prefill pool the TTFT has one part more, transfer; what then is still computed of the prompt
     where the answer is decoded belongs to prefill. Where a network lies between client and server
     it is one part more, and server_ttft and server_e2el are without it. Where KV comes from lower
-    tiers that is kv_load.
+    tiers that is kv_load. Where clients limit what they have in flight, client_wait passes before
+    they send, and user_ttft and user_e2el run from when users asked.
     """
     gaps = np.maximum(result.workload.output_tokens - 1, 0)
     decode_s = result.finish_s - result.first_token_s
@@ -109,10 +114,22 @@ def request_latencies_s(result: RunResult) -> dict[str, FloatArray]:
     return {
         "ttft": ttft_s,
         **server_s,
+        **_user_s(result),
         "frontend": result.frontend_s,
         **parts_s,
         "tpot": tpot_s,
         "e2el": result.finish_s - result.sent_s,
+    }
+
+
+def _user_s(result: RunResult) -> dict[str, FloatArray]:
+    """Returns what users wait for, where their own clients hold requests back."""
+    if result.workload.client.client_max_in_flight is None:
+        return {}
+    return {
+        "client_wait": np.where(result.completed, result.sent_s - result.wanted_s, np.nan),
+        "user_ttft": result.first_token_s - result.wanted_s,
+        "user_e2el": result.finish_s - result.wanted_s,
     }
 
 
@@ -149,7 +166,7 @@ def _counts_and_rates(result: RunResult) -> Metrics:
     return {
         "duration": duration_s,
         "completed": completed,
-        "failed": len(done) - completed,
+        "failed": len(done) - completed - int(result.cancelled.sum()),
         "rejected": int(result.shed.sum()),
         **_rejections(result),
         "total_input_tokens": input_tokens,
@@ -165,8 +182,16 @@ def _counts_and_rates(result: RunResult) -> Metrics:
 
 def _rejections(result: RunResult) -> Metrics:
     """Returns how many requests were shed, by reason."""
-    reasons = [r for r in Refusal if r > Refusal.TOO_LONG]
+    reasons = [r for r in Refusal if r > Refusal.TOO_LONG and r != Refusal.CANCELLED]
     return {f"rejected_{r.name.lower()}": int((result.refusal == r).sum()) for r in reasons}
+
+
+def _waste(result: RunResult) -> Metrics:
+    """Returns how many users went away, and the tokens that nobody got to the end of."""
+    return {
+        "cancelled": int(result.cancelled.sum()),
+        "wasted_output_tokens": int(result.wasted_tokens.sum()),
+    }
 
 
 def _max_concurrent(result: RunResult) -> int:
@@ -204,11 +229,14 @@ def _itl_statistics(result: RunResult) -> Metrics:
 
 
 def token_gaps_s(result: RunResult) -> Progressions:
-    """Returns the gaps between consecutive tokens of all requests.
+    """Returns the gaps between consecutive tokens, or writes to a stream, of all requests.
 
     Within a stint every request of the batch sees each step's duration, with the pauses before it;
     a preemption adds the gap from one stint to the next.
     """
+    if result.stream_interval > 1:
+        gaps_s = [event_gaps_s(log, result.stream_interval) for log in result.replicas]
+        return Progressions.of(np.concatenate(gaps_s))
     parts: list[Sequence[FloatArray | IntArray]] = []
     for log in result.replicas:
         parts.append(_step_gaps_s(log.delivered))
@@ -251,8 +279,12 @@ def _resumption_gaps_s(log: ReplicaLog) -> FloatArray:
 
 
 def _goodput(
-    latency_s: Mapping[str, FloatArray], slos_ms: Mapping[str, float] | None, duration_s: float
+    latency_s: Mapping[str, FloatArray],
+    slos_ms: Mapping[str, float] | None,
+    duration_s: float,
+    counts: BoolArray,
 ) -> Metrics:
+    """Returns good requests per second, and their share among those that count."""
     if not slos_ms:
         return {"request_goodput": float("nan"), "slo_attainment": float("nan")}
     good = ~np.isnan(latency_s["e2el"])
@@ -262,7 +294,7 @@ def _goodput(
         good &= values_s * 1e3 <= limit_ms
     return {
         "request_goodput": float(good.sum() / duration_s),
-        "slo_attainment": float(good.mean()),
+        "slo_attainment": float(good[counts].mean()) if counts.any() else float("nan"),
     }
 
 

@@ -50,6 +50,12 @@ class Progressions:
         self.total = float(self._count @ self._weight)
         self._last_value = self._dt + (self._count - 1) * self._growth
 
+    @classmethod
+    def of(cls, values: FloatArray) -> Progressions:
+        """Returns values that are listed one by one."""
+        ones = np.ones(len(values))
+        return cls(values, np.zeros(len(values)), ones, ones)
+
     @cached_property
     def _first(self) -> _Ranked:
         return _Ranked(self._dt, self._count * self._weight)

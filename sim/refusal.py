@@ -23,3 +23,5 @@ class Refusal(IntEnum):
     """Lost: its replica or router failed, and its client did not try again."""
     TIMED_OUT = 7
     """Lost: its client waited too long for a first token, and did not try again."""
+    CANCELLED = 8
+    """Neither answered nor lost: its user went away while the answer came."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.engine.step_log import StepLog, Steps
 from dynosim.sim.engine.step_times import StepTimes
 from dynosim.sim.refusal import Refusal
+from dynosim.sim.stream_events import event_tokens
 from dynosim.sim.tiers.result import TierResult
 from dynosim.sim.workload.columns import Workload
 
@@ -88,10 +89,14 @@ class RunResult:
     request arrived, and between the engine and the client, who is where first tokens and finishes
     are timed. ``drafting`` is how the engines speculated, None where they did not; ``tiers`` is
     what lay below the GPUs' memory, if anything did, and ``scaling`` what became of replicas that
-    came and went; attempts that failed are part of the time until ``routed_s``.
+    came and went; attempts that failed are part of the time until ``routed_s``. Users asked at
+    ``wanted_s``; until ``sent_s`` they waited for a slot of their client, or of all.
+    ``wasted_tokens`` were generated for attempts that came to nothing. Whoever reads a stream sees
+    its tokens after the first ``stream_interval`` at a time.
     """
 
     workload: Workload
+    wanted_s: FloatArray
     sent_s: FloatArray
     arrived_s: FloatArray
     routed_s: FloatArray
@@ -104,7 +109,9 @@ class RunResult:
     replica: IntArray
     cached_tokens: IntArray
     preemptions: IntArray
+    wasted_tokens: IntArray
     replicas: tuple[ReplicaLog, ...]
+    stream_interval: int = 1
     drafting: Drafting | None = None
     scaling: ScalingLog | None = None
     tiers: TierResult | None = None
@@ -125,13 +132,25 @@ class RunResult:
 
     @property
     def shed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which requests were sent and turned away."""
-        return np.asarray(self.refusal > Refusal.TOO_LONG)
+        """Which requests were sent and turned away, or lost."""
+        return np.asarray((self.refusal > Refusal.TOO_LONG) & ~self.cancelled)
+
+    @property
+    def cancelled(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Of which requests the users went away while the answers came."""
+        return np.asarray(self.refusal == Refusal.CANCELLED)
 
     def token_times_s(self, request: int) -> FloatArray:
-        """Returns when the client had each of the request's tokens; those of a step all at once."""
+        """Returns when the client had each of the request's tokens; those of a step all at once.
+
+        So do those that were written together.
+        """
         network = self.workload.network
-        return self._written_s(request) + (0.0 if network is None else network.down_s)
+        written_s = self._written_s(request)
+        if self.stream_interval > 1:
+            ends = event_tokens(len(written_s), self.stream_interval)
+            written_s = np.repeat(written_s[ends - 1], np.diff(ends, prepend=0))
+        return written_s + (0.0 if network is None else network.down_s)
 
     def _written_s(self, request: int) -> FloatArray:
         """Returns when the server had written each of the request's tokens."""
@@ -148,6 +167,15 @@ class RunResult:
         lengths[0] += len(first_s)
         wanted = int(self.workload.output_tokens[request])
         return np.repeat(times_s, _tokens_by_step(self.drafting, request, wanted, lengths))
+
+
+class Wasteful(Protocol):
+    """Who generated tokens for attempts that came to nothing: by request."""
+
+    @property
+    def wasted(self) -> Mapping[int, int]:
+        """Tokens by the requests' numbers."""
+        ...
 
 
 def _tokens_by_step(
@@ -173,6 +201,7 @@ class Recorder:
         n = len(workload)
         self.workload = workload
         # Filled one by one, which is what `array` is fast at; in the end they are read as columns.
+        self.wanted_s = array("d", [math.nan]) * n
         self.sent_s = array("d", [math.nan]) * n
         self.arrived_s = array("d", [math.nan]) * n
         self.replica = array("q", [-1]) * n
@@ -183,6 +212,7 @@ class Recorder:
         self._finish_s = array("d", [math.nan]) * n
         self._cached_tokens = array("q", [0]) * n
         self._preemptions = array("q", [0]) * n
+        self._wasted_tokens = np.zeros(n, dtype=np.int64)
         self.prefill_replica = array("q", [-1]) * n
         self.transfer_s = array("d", [0.0]) * n
 
@@ -193,7 +223,7 @@ class Recorder:
         sent_s = self.workload.arrival_s[requests]
         reached_s = sent_s + self._up_s()[requests]
         entered_s = frontend.entered_s(reached_s, self.workload.input_tokens[requests], num_engines)
-        _floats(self.sent_s)[requests] = sent_s
+        _floats(self.sent_s)[requests] = _floats(self.wanted_s)[requests] = sent_s
         _floats(self.arrived_s)[requests] = entered_s + frontend_s
 
     def route(self, requests: IntArray, replicas: IntArray) -> None:
@@ -221,6 +251,12 @@ class Recorder:
         self.replica[index] = self.prefill_replica[index] = -1
         self._routed_s[index] = math.nan
         self.transfer_s[index] = 0.0
+
+    def waste(self, workers: Iterable[Wasteful]) -> None:
+        """Notes the tokens that were generated for attempts that came to nothing."""
+        for worker in workers:
+            for request, tokens in worker.wasted.items():
+                self._wasted_tokens[request] += tokens
 
     def record(self, seq: Sequence, time_s: float) -> None:
         """Notes that a request has all its tokens; raises AssertionError if it had before.
@@ -267,6 +303,7 @@ class Recorder:
         down_s = self._down_s
         return RunResult(
             workload=self.workload,
+            wanted_s=_floats(self.wanted_s),
             sent_s=sent_s,
             arrived_s=arrived_s,
             routed_s=_floats(self._routed_s),
@@ -279,7 +316,9 @@ class Recorder:
             replica=_ints(self.replica),
             cached_tokens=_ints(self._cached_tokens),
             preemptions=_ints(self._preemptions),
+            wasted_tokens=self._wasted_tokens,
             replicas=replicas,
+            stream_interval=frontend.stream_interval,
             drafting=drafting,
             hand_overs=hand_overs,
         )

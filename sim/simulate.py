@@ -12,6 +12,7 @@ from dynosim.hardware_models.errors import UserError, unknown_name
 from dynosim.hardware_models.kv_tiers import KvTiers, kv_tiers
 from dynosim.hardware_models.kv_transfer import KvTransfer, kv_transfer, kv_transfer_rules
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.memory.rules import blamed_option
 from dynosim.hardware_models.registry import find_module, own_names
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.timing.source import OpSource
@@ -196,7 +197,8 @@ def plan_pool(
         engine = replace(engine, backend=engine.backend.with_figures(overheads))
     memory = plan_memory(engine)
     if not memory.feasible:
-        raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
+        where = blamed_option(engine)
+        raise UserError(memory.reason or "does not fit", where=where, hint=memory.hint or "")
     return PlannedEngine(engine=engine, memory=memory, timer=compile_timer(engine)), warnings
 
 
@@ -224,6 +226,7 @@ def _refusals(result: RunResult, limit: str) -> tuple[str, ...]:
         Refusal.DEADLINE: "were shed: their first tokens would have missed the deadline",
         Refusal.FAILED: "were lost: their replica or router failed",
         Refusal.TIMED_OUT: "were lost: their clients waited too long for a first token",
+        Refusal.CANCELLED: "ended early: their users went away while the answer came",
     }
     counts = {reason: int((result.refusal == reason).sum()) for reason in words}
     return tuple(f"{n} request(s) {words[reason]}" for reason, n in counts.items() if n)
@@ -441,6 +444,8 @@ def _frontend(engine: ResolvedEngine) -> Frontend:
         request_s=backend.frontend_request_s,
         input_token_s=backend.frontend_per_input_token_s,
         output_s=backend.frontend_per_output_token_s,
+        detokenise_s=backend.frontend_detokenise_s,
+        stream_interval=engine.args.stream_interval,
         servers=engine.args.api_server_count,
     )
 
@@ -475,6 +480,12 @@ def _drafting(engine: ResolvedEngine) -> Drafting | None:
 
 def _check_options(scheduler: str, args: EngineArgs) -> None:
     """Raises UserError where an option is set that the scheduler does not have."""
+    if args.stream_interval > 1 and args.speculative_method is not None:
+        raise UserError(
+            "streams of engines that speculate are written at every step here",
+            where="stream_interval",
+            hint="allowed: 1; or leave out speculative_method",
+        )
     for owner, names in _OPTIONS.items():
         for name in names if scheduler != owner else ():
             if getattr(args, name) != getattr(EngineArgs, name):

@@ -33,6 +33,7 @@ SYSTEM_PROMPTS = (640, 1100, 1600)  # tokens of each application's system prompt
 APPLICATION_SHARE = (0.5, 0.3, 0.2)
 GO_ON = 0.75  # chance of another turn, so 4 turns a session on average
 MAX_TURNS = 20
+AGENTS = 60
 
 
 @dataclass
@@ -101,6 +102,53 @@ def _numbered(
         yield at, row | {"hash_ids": [numbers.setdefault(i, len(numbers)) for i in ids]}
 
 
+def agent_rows() -> list[dict[str, object]]:
+    """Returns 60 agents' requests: each plans, spawns helpers that use tools, and joins them.
+
+    A helper knows what the agent has read so far; every call knows all the helper's earlier ones.
+    """
+    rng = stream(SEED, "agents")
+    fresh = count(1000)
+    rows = []
+    for agent, start_s in enumerate(np.cumsum(rng.exponential(2.0, size=AGENTS)).tolist()):
+        session = Session(0, SYSTEM_PROMPTS[2], _system_ids(2))
+        plan = _call(session, 300, 180, rng, fresh)
+        plan |= {"request_id": f"a{agent}.plan", "timestamp": round(start_s * 1000)}
+        rows.append(plan)
+        last = []
+        for helper in range(int(rng.integers(2, 5))):
+            own = Session(0, session.tokens, list(session.ids))
+            before = f"a{agent}.plan"
+            for step in range(int(rng.integers(1, 4))):
+                tool_ms = round(float(rng.lognormal(np.log(800), 1.0)), 1) if step else 0.0
+                name = f"a{agent}.h{helper}.{step}"
+                call = _call(own, 900, 120, rng, fresh)
+                rows.append(call | {"request_id": name, "wait_for": [before]})
+                rows[-1] |= {"tool_wait_ms": tool_ms}
+                before = name
+            last.append(before)
+        join = _call(session, 500 * len(last), 400, rng, fresh)
+        rows.append(join | {"request_id": f"a{agent}.join", "wait_for": last})
+    numbers: dict[int, int] = {}
+    for row in rows:
+        ids = row["hash_ids"]
+        assert isinstance(ids, list)
+        row["hash_ids"] = [numbers.setdefault(i, len(numbers)) for i in ids]
+    return rows
+
+
+def _call(
+    session: Session, read: int, answer: int, rng: np.random.Generator, fresh: Iterator[int]
+) -> dict[str, object]:
+    """Returns a request that has read some more, to which its answer is added."""
+    session.tokens += int(lognormal_lengths(1, read, rng, cv=0.8)[0])
+    ids = _grow(session, fresh)
+    tokens_out = int(lognormal_lengths(1, answer, rng, cv=0.6)[0])
+    row = {"input_length": session.tokens, "output_length": tokens_out, "hash_ids": ids}
+    session.tokens += tokens_out
+    return row
+
+
 def azure_rows() -> Iterator[tuple[str, int, int]]:
     """Yields 400 requests of a code assistant: bursty (CV 3), long prompts, short answers."""
     at_s = paced_arrivals(400, 2.5, 1 / 9, stream(SEED, "azure arrivals"))
@@ -142,9 +190,11 @@ def _write_csv(path: Path, header: str, rows: Iterable[tuple[object, ...]], end:
 
 
 def generate(folder: Path) -> None:
-    """Writes the four example traces into ``folder``."""
+    """Writes the example traces into ``folder``."""
     chat = "".join(json.dumps(row) + "\n" for row in chat_rows())
     (folder / "chat_mooncake.jsonl").write_text(chat, encoding="utf-8", newline="\n")
+    agents = "".join(json.dumps(row) + "\n" for row in agent_rows())
+    (folder / "agents.jsonl").write_text(agents, encoding="utf-8", newline="\n")
     header = "TIMESTAMP,ContextTokens,GeneratedTokens"
     _write_csv(folder / "azure_like.csv", header, azure_rows(), "\r\n")
     header = "arrived_at,num_prefill_tokens,num_decode_tokens"

@@ -62,9 +62,9 @@ class Gate:
     @property
     def verdict(self) -> str:
         """Whether the error is within the limit; nothing is said where repeats differ too much."""
-        if abs(self.error) <= self.limit:
-            return "passed"
-        return "inconclusive" if self.spread > DRIFT else "missed"
+        if self.spread > DRIFT:
+            return "inconclusive"
+        return "passed" if abs(self.error) <= self.limit else "missed"
 
 
 @dataclass

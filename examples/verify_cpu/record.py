@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -78,9 +79,10 @@ def _hardware(run: Path) -> str:
 
 
 def _closed(verified: Mapping[str, Any], gates: Mapping[str, Any]) -> Iterator[str]:
+    repeats = verified["picks"][0]["repeats"]
     yield (
-        f"**Closed loop**, 16 clients, {verified['requests']} requests, {verified['repeats']} "
-        "interleaved repeats. Predicted / median measured, error, and in brackets how far repeats "
+        f"**Closed loop**, 16 clients, {verified['requests']} requests, {repeats} interleaved "
+        "repeats. Predicted / median measured, error, and in brackets how far repeats "
         "are apart:"
     )
     roles = {pick["trial"]: pick["is_control"] for pick in verified["picks"]}
@@ -142,7 +144,13 @@ def _errors(gates: Mapping[str, Any]) -> str:
         words.append(f"{load} loop {median(errors):.1%} (largest {max(errors):.1%})")
     spreads = [gate["spread"] for gate in gates["gates"]]
     words.append(f"repeats {median(spreads):.1%} apart (largest {max(spreads):.1%})")
-    return f"**Median errors**: {'; '.join(words)}."
+    verdicts = Counter(gate["verdict"] for gate in gates["gates"])
+    counts = ", ".join(f"{count} {word}" for word, count in sorted(verdicts.items(), reverse=True))
+    return (
+        f"**Median errors**: {'; '.join(words)}. Of {len(gates['gates'])} figures against their "
+        f"limits (closed loop 15 %, TTFT 20 %, open loop 30 %): {counts}. Inconclusive are those "
+        "whose repeats are more than 15 % apart, whatever their error."
+    )
 
 
 def _figure(gate: Mapping[str, Any]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import fields
 
 from dynosim.hardware_models.data_parallel import has_multi_node_nvlink
+from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.hardware_models.memory.weights import padded_vocabulary
 from dynosim.hardware_models.resolve import ResolvedEngine
 
@@ -29,6 +32,13 @@ _GATHERED = "allgather_reducescatter"
 def violated_rule(engine: ResolvedEngine) -> str | None:
     """Returns why vLLM would refuse the shapes of this engine; None where it would not."""
     return next(_violations(engine), None)
+
+
+def blamed_option(engine: ResolvedEngine) -> str:
+    """Returns the option that the violated rule names first; ``memory`` where none is violated."""
+    names = {field.name for field in fields(EngineArgs)}
+    words = re.findall(r"\w+", violated_rule(engine) or "")
+    return next((word for word in words if word in names), "memory")
 
 
 def shape_notes(engine: ResolvedEngine) -> tuple[str, ...]:

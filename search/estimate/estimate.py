@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.llm.quality import quality_of
-from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
+from dynosim.hardware_models.memory.plan import MemoryPlan
 from dynosim.hardware_models.power import mean_watts
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.search.canonical import one_replica
+from dynosim.search.engines import planned
 from dynosim.search.estimate.engine_curve import EngineCurve, decode_curve, engine_curve
 from dynosim.search.estimate.load import Load, summarize_load
 from dynosim.search.estimate.steady_state import SteadyState, steady_state
 from dynosim.search.estimate.two_pools import PoolCurve, two_pools
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.simulate import resolve_for, scheduler_name, transfer_between
+from dynosim.sim.simulate import scheduler_name, transfer_between
 from dynosim.sim.workload.columns import Workload
 
 MOST_DECODES = 4096
@@ -38,79 +40,130 @@ class Estimates:
 
 def estimate(deployments: Sequence[Deployment], workload: Workload) -> Estimates:
     """Returns estimated metrics of ``deployments``, which all can run."""
-    load = summarize_load(workload)
-    groups: dict[Deployment, list[int]] = defaultdict(list)
-    for i, deployment in enumerate(deployments):
-        if not deployment.prefill_replicas:
-            groups[_same_timer(deployment)].append(i)
-    metrics: dict[str, FloatArray] = {}
-    use = np.full(len(deployments), np.nan)
-    for members in groups.values():
-        own = [deployments[i] for i in members]
-        try:
-            values, own_use = _group(own, workload, load)
-        except UserError:
-            continue  # Nothing prices its steps; simulating it will say so.
-        use[members] = own_use
-        for name, column in values.items():
-            full = metrics.setdefault(name, np.full(len(deployments), np.nan))
-            full[members] = column
-    curves = _Curves(workload, load)
-    for i, deployment in enumerate(deployments):
-        pool = deployment.prefill_pool
+    return Estimator(workload).of(deployments)
+
+
+class Estimator:
+    """Estimates under one workload; step timers and curves are kept from call to call."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._engines = _Engines(workload, summarize_load(workload))
+
+    def of(self, deployments: Sequence[Deployment]) -> Estimates:
+        """Returns estimated metrics of ``deployments``, which all can run."""
+        groups: dict[Deployment, list[int]] = defaultdict(list)
+        pools = []
+        for i, deployment in enumerate(deployments):
+            if deployment.prefill_replicas:
+                pools.append([i])
+            else:
+                groups[_same_timer(deployment)].append(i)
+        metrics: dict[str, FloatArray] = {}
+        use = np.full(len(deployments), np.nan)
+        for members in (*groups.values(), *pools):
+            own = [deployments[i] for i in members]
+            try:
+                values, own_use = self._estimated(own)
+            except UserError:
+                continue  # Nothing prices its steps; simulating it will say so.
+            use[members] = own_use
+            for name, column in values.items():
+                full = metrics.setdefault(name, np.full(len(deployments), np.nan))
+                full[members] = column
+        return Estimates(metrics, use)
+
+    def _estimated(self, own: Sequence[Deployment]) -> tuple[dict[str, FloatArray], FloatArray]:
+        pool = own[0].prefill_pool
         if pool is None:
-            continue
-        try:
-            state, values = _pools(deployment, pool, curves)
-        except UserError:
-            continue
-        use[i] = state.use[0]
-        for name, column in values.items():
-            metrics.setdefault(name, np.full(len(deployments), np.nan))[i] = column[0]
-    return Estimates(metrics, use)
+            return _group(own, self._engines)
+        state, values = _pools(own[0], pool, self._engines)
+        return values, state.use
 
 
-class _Curves:
-    """The curves of engines, each worked out once."""
+MOST_TIMERS = 128
+"""Step timers kept: some 200 KiB each."""
+
+
+class _Engines:
+    """The timers and curves of engines, each worked out once."""
 
     def __init__(self, workload: Workload, load: Load) -> None:
         self.workload = workload
         self.load = load
-        self._timers: dict[Deployment, StepTimer] = {}
-        self._curves: dict[tuple[Deployment, int, int], EngineCurve] = {}
+        self._timers: OrderedDict[Deployment, tuple[tuple[int, int], StepTimer]] = OrderedDict()
+        self._decodes: OrderedDict[tuple[Deployment, int], FloatArray] = OrderedDict()
+        self._curves: OrderedDict[tuple[Deployment, int, int], EngineCurve] = OrderedDict()
 
-    def of(self, pool: Deployment) -> tuple[ResolvedEngine, PoolCurve]:
-        """Returns the engine of a pool and its curve."""
-        engine, plan = _planned(one_replica(pool), self.workload)
-        slots, budget = _slots(engine, plan, self.load), engine.args.max_num_batched_tokens or 1
-        queries, length = _verification(engine)
-        most = int(min(slots, MOST_DECODES))
-        key = (_same_timer(pool), most, budget)
-        if key not in self._curves:
-            timer = self._timers.get(one_replica(pool))
-            if timer is None:
-                timer = self._timers[one_replica(pool)] = StepTimer.compile(engine)
-            curve = engine_curve(
+    def timer(self, key: Deployment, engine: ResolvedEngine) -> StepTimer:
+        """Returns the timer of engines that differ from ``engine`` in smaller batch limits only.
+
+        ``key`` is what they have in common (:func:`_same_timer`).
+        """
+        widest = (engine.args.max_num_seqs or 1, engine.args.max_num_batched_tokens or 1)
+        found = self._timers.get(key)
+        if found is None or found[0][0] < widest[0] or found[0][1] < widest[1]:
+            if found is not None:
+                widest = (max(widest[0], found[0][0]), max(widest[1], found[0][1]))
+                args = replace(
+                    engine.args, max_num_seqs=widest[0], max_num_batched_tokens=widest[1]
+                )
+                engine = replace(engine, args=args)
+            found = widest, StepTimer.compile(engine)
+        _keep(self._timers, key, found)
+        return found[1]
+
+    def curve(
+        self, key: Deployment, engine: ResolvedEngine, timer: StepTimer, most: int, budget: int
+    ) -> EngineCurve:
+        """Returns the curve of engines with ``budget``, up to ``most`` decodes, each by token."""
+        place = (key, most, budget)
+        found = self._curves.get(place)
+        if found is None:
+            queries, length = _verification(engine)
+            decode_s = self._decodes.get((key, most))
+            if decode_s is None:
+                decode_s = decode_curve(timer, self.load, most)
+            _keep(self._decodes, (key, most), decode_s)
+            found = engine_curve(
                 timer,
                 self.load,
-                decode_curve(timer, self.load, most),
+                decode_s,
                 budget=budget,
                 mixes=_mixes(engine),
                 query_tokens=queries,
             )
-            self._curves[key] = replace(curve, decode_s=curve.decode_s / length)
+            # Little's law counts tokens.
+            found = replace(found, decode_s=found.decode_s / length)
+        _keep(self._curves, place, found)
+        return found
+
+    def of_pool(self, pool: Deployment) -> tuple[ResolvedEngine, PoolCurve]:
+        """Returns the engine of a pool and its curve."""
+        engine, plan = planned(one_replica(pool), self.workload)
+        slots, budget = _slots(engine, plan, self.load), engine.args.max_num_batched_tokens or 1
+        key = _same_timer(pool)
+        timer = self.timer(key, engine)
+        curve = self.curve(key, engine, timer, int(min(slots, MOST_DECODES)), budget)
         ranks = pool.replicas * pool.data_parallel_size
-        return engine, PoolCurve(curve=self._curves[key], slots=slots, replicas=ranks)
+        return engine, PoolCurve(curve=curve, slots=slots, replicas=ranks)
+
+
+def _keep(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Notes what was used last, and forgets what was not used for longest."""
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > MOST_TIMERS:
+        memory.popitem(last=False)
 
 
 def _pools(
-    deployment: Deployment, pool: Deployment, curves: _Curves
+    deployment: Deployment, pool: Deployment, engines: _Engines
 ) -> tuple[SteadyState, dict[str, FloatArray]]:
     """Returns the state of two pools, and its metrics; UserError where they cannot run."""
-    engine, decode = curves.of(deployment.decode_pool)
-    prefill_engine, prefill = curves.of(pool)
+    engine, decode = engines.of_pool(deployment.decode_pool)
+    prefill_engine, prefill = engines.of_pool(pool)
     transfer = transfer_between(deployment, prefill_engine, engine)
-    load = curves.load
+    load = engines.load
     tokens = round(float(np.mean(load.prompt_classes)) + load.hit_tokens)
     port = min(transfer.egress_bytes_s, transfer.ingress_bytes_s)
     transfer_s = transfer.latency_s + (transfer.size.of(tokens) + transfer.size.state) / port
@@ -129,42 +182,47 @@ def _pools(
 def _same_timer(deployment: Deployment) -> Deployment:
     """Returns what deployments have in common whose steps take equally long."""
     timer = one_replica(deployment)
-    vars(timer).update(max_num_seqs=None, max_num_batched_tokens=None)  # Nobody else has it yet.
+    vars(timer).update(_UNTIMED)  # Nobody else has it yet.
     return timer
 
 
+_UNTIMED = {
+    name: getattr(Deployment, name)
+    for name in (
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "gpu_memory_utilization",
+        "enable_prefix_caching",
+        "scheduling_policy",
+    )
+}
+"""Fields that decide which batches there are, not how long one of them takes."""
+
+
 def _group(
-    deployments: Sequence[Deployment], workload: Workload, load: Load
+    deployments: Sequence[Deployment], engines: _Engines
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Returns the metrics of candidates whose engines differ in nothing but their batch limits."""
+    load = engines.load
     alone = [one_replica(d) for d in deployments]
-    plans = {engine: _planned(engine, workload) for engine in dict.fromkeys(alone)}
-    planned = [plans[engine] for engine in alone]
-    slots = np.array([_slots(engine, plan, load) for engine, plan in planned], dtype=np.float64)
-    budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in planned])
+    plans = {engine: planned(engine, engines.workload) for engine in dict.fromkeys(alone)}
+    pairs = [plans[engine] for engine in alone]
+    slots = np.array([_slots(engine, plan, load) for engine, plan in pairs], dtype=np.float64)
+    budgets = np.array([engine.args.max_num_batched_tokens for engine, _ in pairs])
     # Every data-parallel rank has a queue and a cache of its own.
     ranks = [d.replicas * d.data_parallel_size for d in deployments]
     replicas = np.array(ranks, dtype=np.float64)
     num_gpus = np.array([d.num_gpus for d in deployments], dtype=np.float64)
-    engine = _widest([engine for engine, _ in planned])
-    timer = StepTimer.compile(engine)
-    queries, length = _verification(engine)
-    slots = np.minimum(slots, np.maximum(budgets // queries, 1))
-    decode_s = decode_curve(timer, load, min(int(slots.max()), MOST_DECODES))
+    engine = _widest([engine for engine, _ in pairs])
+    key = _same_timer(deployments[0])
+    timer = engines.timer(key, engine)
+    slots = np.minimum(slots, np.maximum(budgets // _verification(engine)[0], 1))
+    most = min(int(slots.max()), MOST_DECODES)
     metrics: dict[str, FloatArray] = {}
     use = np.empty(len(deployments))
     for budget in np.unique(budgets):
         own = budgets == budget
-        curve = engine_curve(
-            timer,
-            load,
-            decode_s,
-            budget=int(budget),
-            mixes=_mixes(engine),
-            query_tokens=queries,
-        )
-        # Little's law counts tokens.
-        curve = replace(curve, decode_s=curve.decode_s / length)
+        curve = engines.curve(key, engine, timer, most, int(budget))
         state = steady_state(curve, load, slots=slots[own], replicas=replicas[own])
         use[own] = state.use
         for name, values in _metrics(state, load, engine, replicas[own], num_gpus[own]).items():
@@ -190,11 +248,6 @@ def _mixes(engine: ResolvedEngine) -> bool:
     """Whether decodes take part in the steps of prefill chunks."""
     scheduler = scheduler_name(engine.backend.name)
     return scheduler != "static" and (scheduler != "sglang" or engine.args.enable_mixed_chunk)
-
-
-def _planned(deployment: Deployment, workload: Workload) -> tuple[ResolvedEngine, MemoryPlan]:
-    engine, _ = resolve_for(deployment, workload)
-    return engine, plan_memory(engine)
 
 
 def _slots(engine: ResolvedEngine, plan: MemoryPlan, load: Load) -> float:

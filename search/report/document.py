@@ -65,6 +65,7 @@ def document(
             "cheapest": "Cheapest within limits" if result.space.limits else "Cheapest",
         },
         "shares": {str(k): v for k, v in result.shares_best.items()},
+        "chances": {str(k): list(map(_number, chance)) for k, chance in result.chances.items()},
         "intervals": _intervals(result, manifest),
         "growth": {
             "gains": manifest["hypervolume_gains"],

@@ -6,11 +6,7 @@ import math
 
 from dynosim.accuracy.expectation import METRICS
 from dynosim.accuracy.intervals import ErrorModel, read_model
-from dynosim.accuracy.kinds import regime_of
-from dynosim.hardware_models.calibration.overheads import gpu_class
-from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.gpus import get_gpu
-from dynosim.hardware_models.llm.catalog import get_model
+from dynosim.search.likeness import class_fields
 from dynosim.search.trial import Trial
 
 
@@ -22,7 +18,7 @@ def trial_intervals(
     Without what nothing like it was measured of; in an open loop (``is_open``) the rate of
     requests is the load's. ``model`` is by default the shipped one.
     """
-    fields = _class_fields(trial)
+    fields = class_fields(trial)
     if fields is None:
         return {}
     model = model or read_model()
@@ -57,27 +53,3 @@ def _stands_for(metric: str) -> tuple[str, int]:
     if metric.endswith(("_throughput", "_tok_s_per_gpu")):
         return "request_throughput", 1
     return f"mean_{metric.partition('_')[2]}", 1
-
-
-def _class_fields(trial: Trial) -> dict[str, str] | None:
-    """Returns what tells the class of a trial's errors; None for cards that are not at hand."""
-    metrics, deployment = trial.metrics, trial.deployment
-    # Of deployments with two pools nothing was measured.
-    if deployment.prefill_replicas or not trial.timing:
-        return None
-    if not {"request_throughput", "mean_e2el_ms"} <= metrics.keys():
-        return None
-    try:
-        gpu, model = get_gpu(deployment.gpu), get_model(deployment.model)
-    except UserError:
-        return None
-    # Little's law: the mean number in the system is their rate times their mean stay.
-    in_flight = metrics["request_throughput"] * metrics["mean_e2el_ms"] / 1e3
-    return {
-        "gpu": gpu.key,
-        "gpu_class": gpu_class(gpu),
-        "backend": deployment.backend,
-        "model_class": "MoE" if model.is_moe else "dense",
-        "basis": trial.timing,
-        "regime": regime_of(in_flight / deployment.replicas),
-    }

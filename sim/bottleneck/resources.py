@@ -133,8 +133,7 @@ def _api_servers(result: RunResult, frontend: Frontend) -> list[ResourceUse]:
     if frontend.output_s:
         written_s = late_s = 0.0
         for log in result.replicas:
-            outputs = float(log.steps.outputs @ log.steps.counts)
-            written_s += outputs * frontend.output_s / frontend.servers
+            written_s += float(frontend.writing_s(log.steps) @ log.steps.counts)
             late_s += float(log.steps.durations_s @ late_share(log))
         span_s *= len(result.replicas)
         uses.append(_server("API servers, answers", written_s, min(late_s, written_s), span_s))

@@ -11,7 +11,12 @@ from dynosim.hardware_models.timing.widened import widened_timer
 from dynosim.sim.simulate import PlannedEngine, compile_timer
 
 _HOST = ("host_step_s", "host_per_sequence_s")
-_FRONTEND = ("frontend_request_s", "frontend_per_input_token_s", "frontend_per_output_token_s")
+_FRONTEND = (
+    "frontend_request_s",
+    "frontend_per_input_token_s",
+    "frontend_per_output_token_s",
+    "frontend_detokenise_s",
+)
 
 
 def wider_engines(

@@ -28,13 +28,29 @@ class Frontend:
     """Processor seconds of ``servers`` API processes in front of each engine.
 
     ``request_s`` and ``input_token_s`` are spent on a request before an engine sees it,
-    ``output_s`` on each answer that an engine step goes on with, before clients see the step.
+    ``output_s`` on each answer that an engine step goes on with, before clients see the step. Where
+    streams are written every ``stream_interval`` tokens, those between take ``detokenise_s`` of it
+    each: what a step takes is then the mean, as if streams were written evenly in turn.
     """
 
     request_s: float = 0.0
     input_token_s: float = 0.0
     output_s: float = 0.0
+    detokenise_s: float = 0.0
+    stream_interval: int = 1
     servers: int = 1
+
+    @property
+    def later_output_s(self) -> float:
+        """The mean seconds that a token after the first takes."""
+        kept_s = min(self.detokenise_s, self.output_s)
+        return kept_s + (self.output_s - kept_s) / self.stream_interval
+
+    def writing_s(self, steps: StepTimes) -> FloatArray:
+        """Returns the seconds that all processes together take for each step of every run."""
+        later = np.where(steps.is_pause, 0, steps.num_decode)
+        work_s = later * self.later_output_s + steps.num_first * self.output_s
+        return np.asarray(work_s / self.servers, dtype=np.float64)
 
     def entered_s(self, sent_s: FloatArray, input_tokens: IntArray, num_engines: int) -> FloatArray:
         """Returns when requests sent at ascending times have been taken in, in that order."""
@@ -53,7 +69,7 @@ class Frontend:
         """
         if not self.output_s or not len(steps.counts):
             return steps
-        work_s = np.asarray(steps.outputs * (self.output_s / self.servers), dtype=np.float64)
+        work_s = self.writing_s(steps)
         ends_s = _ends_s(steps, work_s)
         before_s = np.concatenate((steps.start_s[:1], ends_s[:-1]))
         slices = [slice(i, i + _AT_ONCE) for i in range(0, len(steps.counts), _AT_ONCE)]
@@ -86,7 +102,8 @@ class Writer:
     """The same as :meth:`Frontend.delivered` while one engine runs."""
 
     def __init__(self, frontend: Frontend, log: StepLog) -> None:
-        self._output_s = frontend.output_s / frontend.servers
+        self._first_s = frontend.output_s / frontend.servers
+        self._later_s = frontend.later_output_s / frontend.servers
         self._log = log
         self._num_runs = 0
         self._free_s = -math.inf
@@ -94,8 +111,8 @@ class Writer:
     def written_s(self, now_s: float) -> float:
         """Returns when clients see the engine's last step, which ended now."""
         free_s = self._free_s
-        for start_s, dt_s, growth_s, count, outputs in self._log.runs_from(self._num_runs):
-            work_s = outputs * self._output_s
+        for start_s, dt_s, growth_s, count, later, first in self._log.runs_from(self._num_runs):
+            work_s = later * self._later_s + first * self._first_s
             end_s = start_s + count * dt_s + 0.5 * count * (count - 1) * growth_s
             free_s = max(free_s + count * work_s, start_s + dt_s + count * work_s, end_s + work_s)
         self._free_s = free_s

@@ -93,6 +93,7 @@ class Pool:
             routing.inputs.index.follow([engine.kv for engine in engines], spec.replicas)
             if tiers is not None:
                 tiers.follow()
+                routing.inputs.index.look_below(tiers.stacks)
         return cls(engines, groups, routing, tiers)
 
     @property

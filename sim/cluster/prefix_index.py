@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dynosim.sim.cluster.cache_feed import CacheFeed, LateFeed, Tell
 from dynosim.sim.cluster.prompts import Prompts
 from dynosim.sim.engine.schedulers.base import BlockPool
+
+if TYPE_CHECKING:
+    from dynosim.sim.tiers.stack import TierStack
 
 
 class PrefixIndex:
@@ -28,6 +32,7 @@ class PrefixIndex:
         # Events on their way, oldest first: when they arrive, and what they then tell.
         self._underway: deque[tuple[float, Tell, list[int], int, int]] = deque()
         self._last: tuple[int, Sequence[int]] = (-1, ())
+        self._stacks: Sequence[TierStack] = ()
 
     def follow(self, caches: Sequence[BlockPool], num_replicas: int) -> None:
         """Begins to watch caches, equally many a replica, those of one side by side."""
@@ -35,6 +40,28 @@ class PrefixIndex:
         for number, cache in enumerate(caches):
             feed = CacheFeed(self._holders, 1 << number)
             cache.watcher = LateFeed(feed, self._post) if self._lag_s else feed
+
+    def look_below(self, stacks: Sequence[TierStack]) -> None:
+        """Lets the index look into tiers below the GPUs, one stack a cache, without any lag."""
+        self._stacks = stacks
+
+    def below(self, request: int, cached: Sequence[int]) -> Sequence[tuple[int, int]] | None:
+        """Returns how many units each replica finds in host memory, and in tiers below that.
+
+        They follow those that are ``cached`` on its GPUs without a gap; None where no replica has
+        tiers. Of ranks side by side it is the most that any has.
+        """
+        if not self._stacks:
+            return None
+        units = self._prompts.units(request)
+        ranks = self._num_caches // self._num_replicas
+        return [
+            max(
+                _below(stack, units, cached[number])
+                for stack in self._stacks[number * ranks : (number + 1) * ranks]
+            )
+            for number in range(self._num_replicas)
+        ]
 
     def _post(self, tell: Tell, units: list[int], start: int, stop: int) -> None:
         """Lets an event arrive when the lag has passed."""
@@ -93,3 +120,9 @@ class PrefixIndex:
         if index != request:
             found = self.overlaps(request)
         return found[replica] * self._prompts.unit_tokens
+
+
+def _below(stack: TierStack, units: list[int], start: int) -> tuple[int, int]:
+    found = stack.find(units, start, len(units)).tiers
+    host = sum(1 for tier in found if tier.spec.name == "host")
+    return host, len(found) - host

@@ -31,6 +31,10 @@ class RouterOptions:
     """Seconds until routers learn what entered or left a prefix cache."""
     router_overlap_weight: NonNegative = 1.0
     """Credit for a cached block of the prompt, in blocks of prefill (kv_aware)."""
+    router_host_weight: NonNegative = 0.75
+    """The same for one that lies in the replica's host memory (kv_aware)."""
+    router_disk_weight: NonNegative = 0.25
+    """The same for one that lies on its drive, or in shared storage (kv_aware)."""
     router_prefill_load_scale: NonNegative = 1.0
     """Weight of blocks to prefill beside blocks that decode (kv_aware)."""
     router_temperature: NonNegative = 0.0

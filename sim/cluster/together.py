@@ -19,6 +19,7 @@ from dynosim.sim.cluster.worker import Worker
 from dynosim.sim.engine.sequence import Sequence
 from dynosim.sim.refusal import Refusal
 from dynosim.sim.results import Recorder
+from dynosim.sim.workload.client_slots import ClientSlots
 from dynosim.sim.workload.turns import Waiting
 
 
@@ -48,6 +49,10 @@ class Together:
         self._in_flight = 0
         self._next_arrival_s = -math.inf
         self._backlog: deque[int] = deque()
+        self._clients: ClientSlots | None = None
+        limit = workload.client.client_max_in_flight
+        if limit is not None and workload.clients is not None:
+            self._clients = ClientSlots(workload.clients, limit)
 
     def run(self, fitting: IntArray) -> None:
         """Runs the requests ``fitting`` to their ends."""
@@ -162,6 +167,8 @@ class Together:
     def _answered(self, request: int, now_s: float) -> None:
         """Lets the client who has all of an answer go on, and whoever waits for a slot."""
         self._in_flight -= 1
+        if self._clients is not None:
+            self._backlog.extend(self._clients.free(request))
         self._send_next(now_s)
         for index, think_s in self._turns.answered(request) if self._turns is not None else ():
             arrival_s = float(self._recorder.workload.arrival_s[index])
@@ -169,6 +176,8 @@ class Together:
             self._at(sends_s, now_s, partial(self._queue_up, index, sends_s))
 
     def _queue_up(self, index: int, now_s: float) -> None:
-        """Sends a request as soon as there is a slot."""
-        self._backlog.append(index)
-        self._send_next(now_s)
+        """Sends a request as soon as there is a slot, of its client and of all."""
+        self._recorder.wanted_s[index] = now_s
+        if self._clients is None or self._clients.take(index):
+            self._backlog.append(index)
+            self._send_next(now_s)

@@ -63,6 +63,8 @@ class Worker:
         # Requests that nobody wants any more, until the step in progress ends; and their further
         # attempts, which the engine must not have beside them.
         self._leaving: list[Sequence] = []
+        # Tokens that such requests had got here, by the requests' numbers.
+        self.wasted: dict[int, int] = {}
         self._joining: dict[Sequence, Callable[[Sequence, float], float | None]] = {}
 
     def submit(self, seq: Sequence) -> None:
@@ -158,11 +160,16 @@ class Worker:
             if seq in self._leaving:
                 self._leaving.remove(seq)
                 self.engine.void(seq)
+                self._waste(seq)
             else:
                 self._on_finish(seq, self._run_end_s)
         for seq in self._leaving:
             assert self.engine.abort(seq), f"request {seq.index} is not where it was sent"
+            self._waste(seq)
         self._leaving.clear()
         for seq, take in self._joining.items():
             take(seq, self._run_end_s)
         self._joining.clear()
+
+    def _waste(self, seq: Sequence) -> None:
+        self.wasted[seq.index] = self.wasted.get(seq.index, 0) + seq.emitted

@@ -44,6 +44,7 @@ class Engine:
     """
 
     __slots__ = (
+        "_arrived",
         "_attention_s",
         "_blocked",
         "_chunk_attention_s",
@@ -98,6 +99,8 @@ class Engine:
         # Whether the next batch counts as formed already.
         self._is_ahead = False
         self._unseen: list[tuple[WaitingQueue, Sequence]] = []
+        # Who came while the run was in progress, in time to be seen at its end, and when.
+        self._arrived: list[tuple[float, WaitingQueue, Sequence]] = []
         self._ended: list[Sequence] = []
         # Only timers that know of unequal contexts have it.
         self._uneven_s: list[float] | None = getattr(timer, "uneven_s", None)
@@ -180,6 +183,8 @@ class Engine:
             self._unseen.append((queue, seq))
         else:
             queue.append(seq)
+            if self._is_ahead:
+                self._arrived.append((time_s, queue, seq))
         return end_s
 
     def run_until(
@@ -228,6 +233,7 @@ class Engine:
         the batch after this one may be another one at once.
         """
         scheduler = self._scheduler
+        self._arrived.clear()
         while True:
             if self._is_ahead and self._ended:
                 scheduler.settle(self._ended)
@@ -400,7 +406,17 @@ class Engine:
         """Ends the run in progress with the step in progress at a time; returns when that is."""
         self._run_steps = self._steps_until(time_s)
         self.is_interruptible = False
+        self._hide_late()
         return self._time_after(self._run_steps)
+
+    def _hide_late(self) -> None:
+        """Hides from the next batch who came after it was formed, as the run now ends earlier."""
+        formed_s = self._last_step_start_s() if self._arrived else 0.0
+        for time_s, queue, seq in self._arrived:
+            if time_s > formed_s:
+                queue.remove(seq)
+                self._unseen.append((queue, seq))
+        self._arrived = [entry for entry in self._arrived if entry[0] <= formed_s]
 
     def used_blocks_at(self, time_s: float) -> int:
         """Returns the KV blocks held in the step in progress at a time within the run."""

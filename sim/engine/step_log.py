@@ -164,8 +164,10 @@ class StepLog:
         """How many runs there are so far."""
         return len(self._runs) // _RUN.size
 
-    def runs_from(self, run: int) -> Iterator[tuple[float, float, float, float, int]]:
-        """Yields (start_s, dt_s, growth_s, count, outputs) of ``run`` and the runs after it.
+    def runs_from(self, run: int) -> Iterator[tuple[float, float, float, float, int, int]]:
+        """Yields (start_s, dt_s, growth_s, count, later, first) of ``run`` and those after it.
+
+        ``later`` answers go on in each step, ``first`` ones begin.
 
         Right as long as no pause of theirs is still to be taken back by :meth:`interrupt`, which
         changes no output.
@@ -173,7 +175,7 @@ class StepLog:
         pauses = self._pauses_from(run)
         rows = _RUN.iter_unpack(bytes(self._runs[run * _RUN.size :]))
         for number, (start_s, dt_s, growth_s, count, decode, first, *_) in enumerate(rows, run):
-            yield start_s, dt_s, growth_s, count, first + (0 if number in pauses else decode)
+            yield start_s, dt_s, growth_s, count, 0 if number in pauses else decode, first
 
     def _pauses_from(self, run: int) -> set[int]:
         first = bisect_left(self._pauses, run)

@@ -29,6 +29,7 @@ class Workload:
     the priority scheduling policy, lower first; None is 0 for all. ``session`` tells which requests
     are turns of one conversation, where the trace says so. ``turns`` says which ones wait for the
     answers of others; ``network`` what lies between clients and server, None for nothing.
+    ``clients`` numbers whom requests come from, where each limits what it has in flight.
     """
 
     name: str
@@ -43,13 +44,14 @@ class Workload:
     priority: IntArray | None = None
     session: IntArray | None = None
     client: ClientPolicy = PATIENT
+    clients: IntArray | None = None
     turns: Turns | None = None
     network: Network | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether requests are sent at their own times, whatever becomes of the others."""
-        return self.max_concurrency is None and self.turns is None
+        return self.max_concurrency is None and self.turns is None and self.clients is None
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -54,6 +54,8 @@ def replay(
 
 def _turns(rows: TraceRows, kept: IntArray) -> Turns | None:
     """Returns which of the kept rows wait for which; a turn arrives with the one before it."""
+    if rows.turns is not None:
+        return rows.turns.kept(kept)
     if rows.previous is None or rows.think_s is None:
         return None
     place = np.full(len(rows.arrival_ns) + 1, -1, dtype=np.int64)

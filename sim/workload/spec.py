@@ -81,6 +81,8 @@ class WorkloadSpec(NetworkOptions, ClientPolicy):
     """At most this many requests in flight."""
     num_turns: Positive = 1
     """Requests of a session: each comes when the one before it was answered, on top of it."""
+    num_clients: Positive | None = None
+    """Clients that requests are drawn to come from; by default each session is one."""
     think_time_s: Annotated[float, Ge(0)] = 0.0
     """Seconds between an answer and the session's next request."""
     num_prompts: Positive | None = None
@@ -124,6 +126,8 @@ NEED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("num_prefixes", "prefix_zipf"), "random_prefix_len"),
     (("think_time_s",), "num_turns"),
     (("network_tls",), "network_connection"),
+    (("client_cancel_after_s",), "client_cancel_share"),
+    (("num_clients",), "client_max_in_flight"),
     (("client_backoff_s", "client_backoff_max_s", "client_jitter"), "client_retries"),
 )
 

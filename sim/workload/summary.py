@@ -27,7 +27,7 @@ def _shape_problems(load: Workload) -> list[str]:
         "prefix_ids": (np.int64, len(load.prefix_ids)),
         "prefix_offsets": (np.int64, n + 1),
     }
-    for name in ("priority", "session"):
+    for name in ("priority", "session", "clients"):
         if getattr(load, name) is not None:
             expected[name] = (np.int64, n)
     found = []

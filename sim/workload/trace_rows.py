@@ -9,6 +9,7 @@ import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
 from dynosim.hardware_models.errors import UserError
+from dynosim.sim.workload.turns import Turns
 
 NS_PER_S = 1_000_000_000
 # Beyond these a number is no longer exact as a double, or no longer fits 64-bit nanoseconds.
@@ -29,7 +30,8 @@ class TraceRows:
     absent (``block_tokens`` 0) where the format has none. ``session`` numbers the conversations
     that rows are turns of, None where the format does not say. ``previous`` are the rows
     whose answers rows wait for, -1 for none, and ``think_s`` how long after these they come; None
-    where nobody waits."""
+    where nobody waits. ``turns`` stand in for both where a row may wait for several, of which none
+    comes after it."""
 
     arrival_ns: IntArray
     input_tokens: IntArray
@@ -40,6 +42,7 @@ class TraceRows:
     session: IntArray | None = None
     previous: IntArray | None = None
     think_s: FloatArray | None = None
+    turns: Turns | None = None
     notes: tuple[str, ...] = ()
 
 

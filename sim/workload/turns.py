@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray, IntArray
-from dynosim.sim.workload.prefix_chains import offsets_of
+from dynosim.sim.workload.prefix_chains import offsets_of, take_rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,6 +31,16 @@ class Turns:
         waits = previous >= 0
         offsets = offsets_of(waits.astype(np.int64))
         return cls(before=previous[waits], offsets=offsets, think_s=think_s)
+
+    def kept(self, rows: IntArray) -> Turns:
+        """Returns the turns of some requests, in a new order; nobody waits for one left out."""
+        place = np.full(len(self.think_s), -1, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        before, offsets = take_rows(place[self.before], self.offsets, rows)
+        is_left = before >= 0
+        owner = np.repeat(np.arange(len(rows)), np.diff(offsets))
+        counts = np.bincount(owner[is_left], minlength=len(rows))
+        return Turns(before=before[is_left], offsets=offsets_of(counts), think_s=self.think_s[rows])
 
     @property
     def is_first(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

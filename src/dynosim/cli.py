@@ -94,6 +94,9 @@ def run(argv: Sequence[str]) -> int:
     141 where the reader of a pipe went away. That something does not fit, or that no fleet serves
     a demand, is an answer.
     """
+    # Matrices here are small: threads of BLAS would spin longer than they compute. NumPy, which
+    # reads this when it loads, is not there yet; worker processes inherit it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = _call(list(argv))
         sys.stdout.flush()

@@ -34,6 +34,9 @@ LATENCIES = (
     ("ITL", "itl"),
     ("E2EL", "e2el"),
     ("  at server", "server_e2el"),
+    ("At client", "client_wait"),
+    ("User TTFT", "user_ttft"),
+    ("User E2EL", "user_e2el"),
 )
 
 
@@ -53,6 +56,7 @@ def summary(
     rows += [
         ("KV cache", _kv_cache(simulation, metrics)),
         ("Engine", _engine(metrics)),
+        *_wasted(metrics),
         *_tiers(simulation, metrics),
         *_bound_by(bound),
         *_hand_overs(simulation, metrics),
@@ -107,7 +111,15 @@ def _unserved(metrics: Metrics) -> str:
     lost = metrics["rejected_failed"] + metrics["rejected_timed_out"]
     refused = metrics["failed"] - metrics["rejected"]
     counts = {"refused": refused, "shed": metrics["rejected"] - lost, "lost": lost}
+    counts["cancelled"] = metrics.get("cancelled", 0)
     return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+
+
+def _wasted(metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yields what was generated for attempts that came to nothing, if anything was."""
+    if wasted := metrics.get("wasted_output_tokens", 0):
+        share = wasted / (wasted + metrics["total_output_tokens"])
+        yield "Wasted", f"{wasted:,} output tokens, {share:.1%} of all that were generated"
 
 
 def _gpus(simulation: Simulation) -> str:
@@ -124,6 +136,11 @@ def _gpus(simulation: Simulation) -> str:
 
 def loop(simulation: Simulation, spec: WorkloadSpec) -> str:
     """Returns how requests arrive, open or closed loop, in words."""
+    own = simulation.result.workload.client.client_max_in_flight
+    return _arrivals(simulation, spec) + (f", {own:,} in flight a client" if own else "")
+
+
+def _arrivals(simulation: Simulation, spec: WorkloadSpec) -> str:
     workload = simulation.result.workload
     if workload.turns is not None:
         cap = f", at most {workload.max_concurrency:,}" if workload.max_concurrency else ""

@@ -10,19 +10,9 @@ from typing import Any
 
 import pytest
 
-from dynosim.hardware_models.resolve import resolve_engine
 from dynosim.verification.stepped.step_record import write_step_log
-from own_steps import arguments, steps, tables
+from own_steps import write_logs
 
-SERVED = """
-model: meta-llama/Llama-3.1-8B
-gpu: h100
-kernel_tables: alone
-max_num_seqs: 64
-max_num_batched_tokens: 512
-enforce_eager: true
-async_scheduling: false
-"""
 FIT = "calibrate steps --deployment served.yaml -o fitted --from"
 SIMULATE = """simulate served.yaml --kernel-tables fitted --calibration fitted/overheads.yaml
 --isl 100 --osl 10 --num-prompts 20 --max-concurrency 4"""
@@ -31,13 +21,8 @@ SIMULATE = """simulate served.yaml --kernel-tables fitted --calibration fitted/o
 @pytest.fixture
 def logs(tmp_path: Path) -> list[str]:
     """Two loads, the first in two logs."""
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "served.yaml").write_text(SERVED)
-    own = arguments(kernel_tables=tables(tmp_path / "alone"), calibration="none")
-    engine = resolve_engine(own)
     names = ["few.1.jsonl.gz", "few.2.jsonl.gz", "many.1.jsonl.gz"]
-    for seed, name in enumerate(names):
-        write_step_log(tmp_path / name, steps(engine, seed), {"vllm": "0.32.0"})
+    write_logs(tmp_path, names)
     return names
 
 
@@ -80,7 +65,7 @@ def test_a_file_that_is_no_log_is_told(dynosim: Callable[..., Any], logs: list[s
 
 
 def test_tables_are_needed(dynosim: Callable[..., Any], logs: list[str]) -> None:
-    Path("served.yaml").write_text(SERVED.replace("kernel_tables: alone\n", ""))
+    Path("served.yaml").write_text("model: meta-llama/Llama-3.1-8B\ngpu: h100\n")
     answer = dynosim(*shlex.split(FIT), *logs)
     assert answer.code == 2
     assert "kernel_tables: no own tables" in answer.err

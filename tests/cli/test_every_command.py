@@ -12,6 +12,7 @@ import pytest
 
 from dynosim import cli
 from dynosim.hardware_models.measure.ledger import Ledger
+from own_steps import write_logs
 
 ENGINE = "--model Qwen/Qwen3-8B --gpu h100 --backend-version 0.19.0"
 LOAD = "--isl 100 --osl 10 --num-prompts 10"
@@ -33,6 +34,7 @@ CALLS = {
     "list": "list gpus h100",
     "calibrate measure": "calibrate measure --budget-s 0 --out measured",
     "calibrate fit": "calibrate fit --deployment a.yaml --from c1.json c2.json --jobs 1",
+    "calibrate steps": "calibrate steps --deployment served.yaml --from few.1.gz many.1.gz",
 }
 """A quick call of each command; files are those of :func:`folder`."""
 
@@ -63,6 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for n in (1, 2):
         words = f"simulate {ENGINE} {LOAD} --max-concurrency {n} --quiet --json {made}/c{n}.json"
         assert cli.run(words.split()) == 0
+    write_logs(made, ["few.1.gz", "many.1.gz"])
     (made / "measured").mkdir()
     Ledger.open(made / "measured" / "ledger.jsonl", ORIGIN)
     return made
@@ -74,7 +77,7 @@ def words(call: str, folder: Path, checkout: Path) -> list[str]:
     for word in call.split():
         head, colon, tail = word.partition(":")
         found.append(f"{files[head]}{colon}{tail}" if head in files else word)
-    return [str(folder / w) if re.search(r"\.(yaml|json)$|^measured$", w) else w for w in found]
+    return [str(folder / w) if re.search(r"\.(yaml|json|gz)$|^measured$", w) else w for w in found]
 
 
 every_command = pytest.mark.parametrize("name", CALLS)

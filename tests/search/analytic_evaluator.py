@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -72,3 +73,16 @@ def unhurried(deployment: Deployment, task: Task) -> Outcome:
     """As :func:`noted`, in a twentieth of a second."""
     time.sleep(0.05)
     return noted(deployment, task)
+
+
+def killed_once(deployment: Deployment, task: Task) -> Outcome:
+    """As :func:`analytic`, but the tenth call anywhere is killed from outside.
+
+    ``DYNOSIM_TEST_CALLS`` names a file that counts the calls.
+    """
+    calls = Path(os.environ["DYNOSIM_TEST_CALLS"])
+    with calls.open("a") as file:
+        file.write(".")
+    if calls.stat().st_size == 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return analytic(deployment, task)

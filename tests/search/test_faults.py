@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analytic_evaluator import analytic, screen, slow_at_tp_2
+from analytic_evaluator import analytic, killed_once, screen, slow_at_tp_2
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.search import parse_space, search
@@ -78,6 +78,22 @@ def test_a_damaged_line_of_the_journal_costs_one_simulation(
     assert again.simulated_here <= 1
     assert files(tmp_path / "whole") == right
     assert journal.with_name("study.journal.damaged").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_a_killed_worker_costs_nothing_but_time(
+    small_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNOSIM_TEST_CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    space = parse_space(small_values)
+    killed = search(
+        space, output_dir=tmp_path / "killed", workers=2, evaluator=killed_once, screen=screen
+    )
+    assert not killed.reasons["error"]
+    assert (tmp_path / "calls").stat().st_size > killed.simulated_here, "something ran twice"
+    search(space, output_dir=tmp_path / "whole", workers=1, evaluator=analytic, screen=screen)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
 FULL_DISK = """

@@ -186,7 +186,7 @@ def test_a_run_of_another_space_is_not_resumed(
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     with (
         RunFolder(tmp_path),
-        pytest.raises(UserError, match="another process is searching"),
+        pytest.raises(UserError, match="another process is writing"),
         RunFolder(tmp_path),
     ):
         pass

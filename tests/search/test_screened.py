@@ -10,7 +10,7 @@ from analytic_evaluator import analytic, screen
 
 from dynosim.search.frontier import hypervolume
 from dynosim.search.screened import ScreenedProposer
-from dynosim.search.screening import Screening, screen_space
+from dynosim.search.screening import Screening, SpaceEstimator
 from dynosim.search.space import SearchSpace, parse_space
 from dynosim.search.study import load_workload, search
 
@@ -89,4 +89,4 @@ def test_a_space_whose_objective_nobody_estimates_has_no_screening() -> None:
             "workload": {"num_prompts": 10},
         }
     )
-    assert screen_space(space, load_workload(space), [0, 1]) is None
+    assert SpaceEstimator(space, load_workload(space))([0, 1]) is None

@@ -318,6 +318,8 @@ def troubles(draw):
         client_timeout_s=draw(st.sampled_from([None, 0.3, 5.0])),
         client_retries=draw(st.integers(0, 3)),
         client_backoff_s=draw(st.sampled_from([0.0, 0.4])),
+        client_cancel_share=draw(st.sampled_from([0.0, 0.5])),
+        client_cancel_after_s=0.3,
     )
     cap = draw(st.sampled_from([None, 4]))
     load = workload(arrival_s, outputs, client, cap, prompt=draw(st.sampled_from([64, 1500])))

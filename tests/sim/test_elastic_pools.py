@@ -304,6 +304,8 @@ def troubles(draw: st.DrawFn, scheduler: str) -> tuple[ClusterSpec, Workload]:
         client_timeout_s=draw(st.sampled_from([None, 0.1731, 2.0])),
         client_retries=draw(st.integers(0, 3)),
         client_backoff_s=draw(st.sampled_from([0.0, 0.4])),
+        client_cancel_share=draw(st.sampled_from([0.0, 0.5])),
+        client_cancel_after_s=0.3,
     )
     return spec, of(draw(workloads()), client)
 

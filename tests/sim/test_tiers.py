@@ -11,11 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from affine_timer import AffineTimer
+from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.kv_tiers import KvTiers, TierSpec
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
+from dynosim.sim.cluster.prefix_index import PrefixIndex
+from dynosim.sim.cluster.requests import Requests
+from dynosim.sim.cluster.router_options import RouterOptions
 from dynosim.sim.deployment import Deployment
-from dynosim.sim.engine.engine import EngineLimits
+from dynosim.sim.engine.engine import Engine, EngineLimits
 from dynosim.sim.metrics import summarize
 from dynosim.sim.random_streams import stream
 from dynosim.sim.results import RunResult
@@ -29,6 +33,7 @@ from dynosim.sim.workload.spec import WorkloadSpec
 from workloads import workload, workloads
 
 BLOCK_BYTES = 1000.0
+LIMITS = EngineLimits(max_num_seqs=8, max_num_batched_tokens=512)
 
 
 def tiers(*specs: TierSpec, **changes: Any) -> KvTiers:
@@ -296,3 +301,40 @@ def test_what_is_not_modelled_together_is_refused(fields: dict[str, Any]) -> Non
         simulate(
             replace(LLAMA, kv_host_gib=1.0, **fields), build_workload(WorkloadSpec(num_prompts=2))
         )
+
+
+# --- routers that see tiers --------------------------------------------------------------------
+
+
+def test_a_router_that_sees_tiers_sends_prompts_where_their_prefixes_went() -> None:
+    """Sixteen prompts of which a GPU keeps one, one after the other, and all of them again."""
+    prefixes = [[100 * i + block for block in range(1, 9)] for i in range(16)] * 2
+    n = len(prefixes)
+    load = workload(np.arange(n).tolist(), [130] * n, [1] * n, prefixes, block=16)
+
+    def replicas(weight: float, below: KvTiers) -> IntArray:
+        routing = RouterOptions(
+            router="kv_aware", router_host_weight=weight, router_disk_weight=weight
+        )
+        cluster = replace(spec(below, num_blocks=12), replicas=2, routing=routing)
+        return run_cluster(cluster, load).replica.reshape(2, -1)
+
+    for below in (tiers(host()), tiers(host(blocks=4), replace(host(), name="disk"))):
+        first, again = replicas(1.0, below)
+        assert first.tolist() == again.tolist()
+        first, again = replicas(0.0, below)
+        assert 2 < (first == again).sum() < 14
+
+
+def test_what_lies_below_begins_where_the_gpu_ends() -> None:
+    index = PrefixIndex(Requests(workload([0.0], [130], [1], [list(range(1, 9))], 16), LIMITS))
+    below = tiers(host())
+    stacks = [TierStack(below, 1, SharedStorage(below, 1)) for _ in range(2)]
+    stacks[1].stored(list(range(1, 6)), 0, 5)
+    index.follow([Engine(AffineTimer(), LIMITS, 40).kv for _ in range(2)], 2)
+    assert index.below(0, [0, 0]) is None
+    index.look_below(stacks)
+    assert index.below(0, [0, 0]) == [(0, 0), (5, 0)]
+    # What the GPU has already is not counted again; behind a gap nothing is.
+    assert index.below(0, [0, 3]) == [(0, 0), (2, 0)]
+    assert index.below(0, [0, 6]) == [(0, 0), (0, 0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -351,3 +352,50 @@ def test_prompts_too_long_for_the_slo_alone_are_infeasible_with_any_number_of_re
     limits = {"autoscaler_slo_ttft_ms": 20.0}
     simulation = simulate(Deployment(**(PLAIN | SCALED | limits)), load(1, n=20))
     assert any("infeasible" in warning for warning in simulation.warnings)
+
+
+# --- topologies that cannot be -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"tensor_parallel_size": 16}, "tensor_parallel_size"),
+        (
+            {"prefill_replicas": 1, "prefill_tensor_parallel_size": 16},
+            "prefill_tensor_parallel_size",
+        ),
+        (
+            {"prefill_replicas": 1, "gpu": "l40s", "kv_transfer_fabric": "nvlink"},
+            "kv_transfer_fabric",
+        ),
+        (
+            {"prefill_replicas": 8, "replicas": 8, "kv_transfer_fabric": "nvlink"},
+            "kv_transfer_fabric",
+        ),
+        (
+            {"prefill_replicas": 1, "kv_transfer_bandwidth_gb_s": -1.0},
+            "kv_transfer_bandwidth_gb_s",
+        ),
+        ({"prefill_replicas": 1, "kv_transfer_latency_ms": -1.0}, "kv_transfer_latency_ms"),
+    ],
+)
+def test_a_topology_that_cannot_be_is_refused_with_its_key(options: dict[str, Any], where: str):
+    deployment = Deployment(**(PLAIN | {"max_model_len": 8192} | options))
+    with pytest.raises(UserError) as refused:
+        simulate(deployment, build_workload(WorkloadSpec(num_prompts=1)))
+    assert refused.value.where == where
+
+
+def test_a_group_over_several_nodes_is_for_whoever_asks_for_it():
+    across = Deployment(
+        model="meta-llama/Llama-3.3-70B-Instruct",
+        gpu="h100_sxm",
+        tensor_parallel_size=16,
+        tensor_parallel_across_nodes=True,
+    )
+    inside = replace(across, tensor_parallel_size=8)
+    load = build_workload(WorkloadSpec(num_prompts=1))
+    two, one = (simulate(d, load).metrics()["mean_tpot_ms"] for d in (across, inside))
+    # Twice the GPUs, and far from twice as fast: all of a layer's sums go over the network.
+    assert two > 0.7 * one

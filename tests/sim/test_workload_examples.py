@@ -11,7 +11,13 @@ import pytest
 
 from dynosim.sim.workload.traces import read_trace
 
-NAMES = ("chat_mooncake.jsonl", "azure_like.csv", "vidur_like.csv", "burstgpt_like.csv")
+NAMES = (
+    "agents.jsonl",
+    "chat_mooncake.jsonl",
+    "azure_like.csv",
+    "vidur_like.csv",
+    "burstgpt_like.csv",
+)
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,14 @@ def ids_of(load: Workload) -> list[list[int]]:
 
 
 def test_the_formats_are_the_modules_of_the_folder() -> None:
-    assert list(trace_formats()) == ["azure", "burstgpt", "mooncake", "mooncake_delta", "vidur"]
+    assert list(trace_formats()) == [
+        "azure",
+        "burstgpt",
+        "dynamo_agentic",
+        "mooncake",
+        "mooncake_delta",
+        "vidur",
+    ]
 
 
 def test_an_outside_package_may_bring_a_format(
@@ -404,6 +411,6 @@ def test_bad_options_are_refused(tmp_path: Path, scale: float) -> None:
     assert "rate_scale" in refusal(tmp_path, VIDUR, rate_scale=scale)
     assert "limit" in refusal(tmp_path, VIDUR, limit=-1)
     assert "no hash_ids" in refusal(tmp_path, VIDUR, block_tokens=16)
-    assert "allowed: azure, burstgpt, mooncake, mooncake_delta, vidur" in refusal(
+    assert "allowed: azure, burstgpt, dynamo_agentic, mooncake, mooncake_delta, vidur" in refusal(
         tmp_path, VIDUR, format="csv"
     )

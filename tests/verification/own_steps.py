@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from dynosim.hardware_models.engine_args import EngineArgs
-from dynosim.hardware_models.resolve import ResolvedEngine
+from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.verification.step_fit import StepCosts
 from dynosim.verification.stepped.engine import Work
-from dynosim.verification.stepped.step_record import StepRecord
+from dynosim.verification.stepped.step_record import StepRecord, write_step_log
 
 HEADER = "gpu: H100\nbackend: vllm\nversion: 0.24.0\ndevice: NVIDIA H100 80GB HBM3\nsource: me\n"
+SERVED = """model: meta-llama/Llama-3.1-8B
+gpu: h100
+kernel_tables: {tables}
+max_num_seqs: 64
+max_num_batched_tokens: 512
+enforce_eager: true
+async_scheduling: false
+"""
 SITES = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096))
 STEP_S, SAMPLED_S, LINEAR, ATTENTION = 3e-3, 50e-6, 1.25, 0.8
 
@@ -70,3 +79,13 @@ def steps(engine: ResolvedEngine, seed: int) -> list[StepRecord]:
         cost_s = STEP_S + SAMPLED_S * sampled + LINEAR * linear + ATTENTION * attention
         found.append(replace(step, cost_s=cost_s))
     return found
+
+
+def write_logs(folder: Path, names: Sequence[str]) -> None:
+    """Writes tables, ``served.yaml`` that names them, and a step log of each name."""
+    alone = folder / "alone"
+    alone.mkdir()
+    (folder / "served.yaml").write_text(SERVED.format(tables=alone))
+    engine = resolve_engine(arguments(kernel_tables=tables(alone), calibration="none"))
+    for seed, name in enumerate(names):
+        write_step_log(folder / name, steps(engine, seed), {"vllm": "0.32.0"})

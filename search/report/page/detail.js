@@ -6,10 +6,12 @@ const KINDS = [["ttft", "TTFT"], ["tpot", "TPOT"], ["itl", "ITL"], ["e2el", "E2E
 function tags(trial, doc) {
   const tag = (text, kind = "") => el("span", { class: `tag ${kind}` }, text);
   const share = doc.shares[trial.number];
+  const chance = doc.chances[trial.number];
   return el("p", { class: "tags" },
     trial.marks.map((mark) => tag(mark)),
     trial.onFrontier ? tag("on the frontier", "good") : null,
     trial.reason !== null ? tag(`infeasible: ${trial.reason.replaceAll("_", " ")}`, "bad") : null,
+    chance !== undefined ? tag(`truly non-dominated: ${percent(chance[0])}, it or its like: ${percent(chance[1])}`) : null,
     share !== undefined ? tag(`non-dominated in ${percent(share)} of replicates`) : null,
     trial.timing ? tag(`${trial.timing} kernel times`) : null);
 }

@@ -94,8 +94,10 @@ function tip(trial, event) {
   if (box.hidden) return;
   const figures = [...new Set([state.x, state.y, ...doc.objectives.map((o) => metrics[o.name])])];
   const varied = doc.fields.filter((f) => f.codes).map((f) => [f.name, f.values[trial.codes[f.name]]]);
+  const chance = doc.chances[trial.number];
+  const sure = chance === undefined ? [] : [["truly non-dominated", percent(chance[0])], ["it or its like", percent(chance[1])]];
   box.replaceChildren(el("b", {}, `Trial ${trial.number}${trial.marks.length ? `, ${trial.marks.join(", ")}` : ""}`),
-    facts([...figures.map((m) => [m.axis, shown(trial.metrics[m.name])]), ...varied], ""),
+    facts([...figures.map((m) => [m.axis, shown(trial.metrics[m.name])]), ...sure, ...varied], ""),
     ...(trial.reason !== null ? [el("span", { class: "muted" }, `infeasible: ${trial.detail}`)] : []));
   const [w, h] = [box.offsetWidth, box.offsetHeight];
   box.style.left = `${event.clientX + 16 + w > innerWidth ? Math.max(4, event.clientX - 16 - w) : event.clientX + 16}px`;

@@ -8,25 +8,27 @@ function drawGrowth(host, doc) {
   }
   const [width, height] = [Math.max(320, host.clientWidth), 260];
   const last = gains.at(-1);
+  // Its unit means little to anybody; how much of it was found when does.
+  const shareOf = (volume) => volume / last[2];
   const atX = scale([0, Math.max(simulations, 1)], [62, width - 26], false);
-  const atY = scale([0, last[2] * 1.08], [height - 42, 10], false);
+  const atY = scale([0, 1.08], [height - 42, 10], false);
   const enough = gains.find((g) => g[2] >= 0.99 * last[2]);
-  const steps = gains.map(([n, , volume]) => `H${atX(n)}V${atY(volume)}`).join("");
+  const steps = gains.map(([n, , volume]) => `H${atX(n)}V${atY(shareOf(volume))}`).join("");
   // Right of the point, or where there is no room under the curve as it is left of it.
   const isNearEnd = atX(enough[0]) > width - 170;
   const before = gains.findLast(([n]) => atX(n) <= width - 190) ?? [0, 0, 0];
-  const below = isNearEnd ? atY(Math.min(before[2], enough[2])) + 20 : atY(enough[2]) + 22;
+  const below = isNearEnd ? atY(shareOf(Math.min(before[2], enough[2]))) + 20 : atY(shareOf(enough[2])) + 22;
   const words = `99 % after ${enough[0]} of ${simulations}`;
   host.replaceChildren(
     svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": `Hypervolume ${shown(last[2])}; ${words} simulations, last gain at ${last[0]}.` },
     atX.ticks.map((t) => svg("text", { x: atX(t), y: height - 24, "text-anchor": "middle", class: "muted" }, shown(t))),
     atY.ticks.map((t) => [svg("line", { class: "grid", x1: 62, x2: width - 26, y1: atY(t), y2: atY(t) }),
-      svg("text", { x: 55, y: atY(t) + 4, "text-anchor": "end", class: "muted" }, shown(t))]).flat(),
+      svg("text", { x: 55, y: atY(t) + 4, "text-anchor": "end", class: "muted" }, `${Math.round(100 * t)} %`)]).flat(),
     svg("text", { x: (62 + width) / 2, y: height - 4, "text-anchor": "middle" }, "simulations"),
-    svg("line", { class: "axis", "stroke-dasharray": "4 4", stroke: "currentColor", x1: 62, x2: width - 26, y1: atY(0.99 * last[2]), y2: atY(0.99 * last[2]) }),
+    svg("line", { class: "axis", "stroke-dasharray": "4 4", stroke: "currentColor", x1: 62, x2: width - 26, y1: atY(0.99), y2: atY(0.99) }),
     svg("path", { d: `M${atX(0)} ${atY(0)}${steps}H${atX(simulations)}`, fill: "none", stroke: "var(--c0)", "stroke-width": 2 }),
-    svg("path", { d: SHAPES[0](atX(enough[0]), atY(enough[2]), 4.5), fill: "var(--c0)", stroke: "var(--back)" }),
+    svg("path", { d: SHAPES[0](atX(enough[0]), atY(shareOf(enough[2])), 4.5), fill: "var(--c0)", stroke: "var(--back)" }),
     svg("text", { class: "halo", x: isNearEnd ? width - 26 : atX(enough[0]) + 8, y: Math.min(below, height - 50),
       "text-anchor": isNearEnd ? "end" : "start" }, words)),
     el("p", { class: "muted small" }, `It ends at ${shown(last[2])}, last gain at simulation ${last[0]}; measured from `

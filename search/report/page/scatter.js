@@ -53,7 +53,7 @@ class Scatter {
     // What is infeasible may lie far away: it is in view where it is near what may be chosen.
     const feasible = able.filter((t) => t.reason === null);
     const near = feasible.length ? feasible : able;
-    const whole = [extent(near.map((t) => t.metrics[x.name]), logX), extent(near.map((t) => t.metrics[y.name]), logY)];
+    const whole = [[x, logX], [y, logY]].map(([metric, isLog]) => extent(this.withLimits(near.map((t) => t.metrics[metric.name]), metric), isLog));
     const [rangeX, rangeY] = this.window ?? whole;
     this.whole = [extent(able.map((t) => t.metrics[x.name]), logX), extent(able.map((t) => t.metrics[y.name]), logY)];
     const { left, top, right, bottom } = MARGIN;
@@ -61,6 +61,14 @@ class Scatter {
     this.atY = scale(rangeY, [this.height - bottom, top], logY);
     this.drawn = able.map((trial) => ({ trial, px: this.atX(trial.metrics[x.name]), py: this.atY(trial.metrics[y.name]) }));
     this.outside = this.drawn.filter((p) => !this.isInside(p)).length;
+  }
+
+  // A limit close to what is shown is shown as well.
+  withLimits(values, metric) {
+    if (!values.length) return values;
+    const [low, high] = [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
+    const limits = this.state.limits.filter((limit) => limit.metric === metric.name).map((limit) => limit.value);
+    return [...values, ...limits.filter((v) => v > 0 && v >= low / 1.5 && v <= high * 1.5)];
   }
 
   isInside({ px, py }) {

@@ -13,6 +13,8 @@ class Table {
       ...doc.fields.filter((f) => f.codes).map((f) => ({ title: f.name.replaceAll("_", " "), of: (t) => t.codes[f.name],
         isNumber: f.is_number, text: (t) => f.values[t.codes[f.name]] })),
       ...metrics.map((m) => ({ title: m.axis, isNumber: true, of: (t) => t.metrics[m.name], text: (t) => shown(t.metrics[m.name]) })),
+      ...(Object.keys(doc.chances).length ? [{ title: "it or its like truly non-dominated", isNumber: true, of: (t) => doc.chances[t.number]?.[1],
+        text: (t) => (t.number in doc.chances ? percent(doc.chances[t.number][1]) : "–") }] : []),
       ...(hasReasons ? [{ title: "infeasible", of: (t) => (t.reason ?? "").replaceAll("_", " "), isText: true, isReason: true }] : []),
     ];
     Object.assign(this, { host, note, onSelect, sort: { column: null, isDown: true } });

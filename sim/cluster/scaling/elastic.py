@@ -51,7 +51,8 @@ class Elastic(Together):
             hang_up=lambda index, now_s: self._give_up(index, Refusal.FAILED, now_s),
             on_first_token=self._on_first_token,
         )
-        self._is_live = pool.is_live
+        # Who goes away does so at a time that nobody knows before the first token.
+        self._is_live = pool.is_live or recorder.workload.client.cancels
         self._first_s: dict[int, float] = {}
 
     def run(self, fitting: IntArray) -> None:
@@ -59,6 +60,7 @@ class Elastic(Together):
         if self._attempts.expect(len(fitting)):
             self._pool.open()
             super().run(fitting)
+            self._recorder.waste(self._workers)
 
     def log(self) -> ScalingLog:
         """Returns what became of the replicas."""
@@ -112,7 +114,7 @@ class Elastic(Together):
             self._attempts.settle(now_s)
 
     def _on_first_token(self, seq: Sequence, time_s: float) -> None:
-        self._attempts.ended(seq.index)
+        self._attempts.answering(seq.index, time_s)
         self._first_s[seq.index] = time_s
         self._pool.ttft.note(time_s - self._recorder.sent_s[seq.index])
 

@@ -84,6 +84,7 @@ class ElasticPools(Disaggregated):
             self._decode.open()
             self._prefill.open()
             super().run(fitting)
+            self._recorder.waste(self._workers)
 
     def logs(self) -> tuple[ScalingLog, ScalingLog]:
         """Returns what became of the replicas of the decode and the prefill pool."""
@@ -200,7 +201,7 @@ class ElasticPools(Disaggregated):
     # --- answers come -------------------------------------------------------------------------
 
     def _on_first_token(self, seq: Sequence, time_s: float) -> None:
-        self._attempts.ended(seq.index)
+        self._attempts.answering(seq.index, time_s)
         self._first_s[seq.index] = time_s
         if not self._is_local(seq.index):
             self._prefill.ttft.note(time_s - self._recorder.sent_s[seq.index])
@@ -208,6 +209,7 @@ class ElasticPools(Disaggregated):
     def _on_finish(self, seq: Sequence, time_s: float) -> None:
         worker = self._recorder.replica[seq.index]
         self._decode.leave(worker, seq.index)
+        self._attempts.ended(seq.index)
         first_s = self._first_s.pop(seq.index)
         if seq.output_tokens > 1:
             self._decode.tpot.note((time_s - first_s) / (seq.output_tokens - 1))

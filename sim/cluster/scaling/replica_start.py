@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import plan_memory
+from dynosim.hardware_models.memory.rules import blamed_option
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
 from dynosim.hardware_models.startup.plan import plan_startup
 from dynosim.hardware_models.startup.stage import StartupPlan
@@ -33,6 +34,7 @@ def replica_start(deployment: Deployment) -> ReplicaStart:
     engine = resolve_engine(deployment)
     memory = plan_memory(engine)
     if not memory.feasible:
-        raise UserError(memory.reason or "does not fit", where="memory", hint=memory.hint or "")
+        where = blamed_option(engine)
+        raise UserError(memory.reason or "does not fit", where=where, hint=memory.hint or "")
     plan = plan_startup(engine, memory, deployment)
     return ReplicaStart(engine=engine, plan=plan, spec=start_spec(deployment, engine, plan))

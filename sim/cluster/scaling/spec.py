@@ -38,7 +38,8 @@ class ScalingSpec:
         options = self.options
         looks = options.autoscaler_metric in ("kv_use", "slo_attainment")
         looks = looks and options.autoscaler is not None
-        return options.has_failures or client.client_timeout_s is not None or looks
+        leaves = client.client_timeout_s is not None or client.cancels
+        return options.has_failures or leaves or looks
 
     def make_autoscaler(self) -> Autoscaler | None:
         """Returns the autoscaler, None where nobody scales; raises UserError by its options."""

@@ -19,6 +19,10 @@ class WaitingQueue(Protocol):
         """Adds a request that has just arrived."""
         ...
 
+    def remove(self, seq: Sequence, /) -> None:
+        """Takes out a request that is in the queue; ValueError if it is not."""
+        ...
+
     def __len__(self) -> int: ...
 
 

@@ -31,6 +31,7 @@ FOREIGN = {
     "chat_id": "Qwen-Bailian rows (seconds, 16-token blocks)",
     "arrival_time_ns": "LLMServingSim rows (nanoseconds)",
     "requests": "AIBrix rows (several requests a tick)",
+    "wait_for": "rows that wait for others (trace_format: dynamo_agentic)",
 }
 
 Row = Mapping[str, Any]
@@ -48,20 +49,20 @@ def read(file: TraceFile, *, block_tokens: int | None = None) -> TraceRows:
 
 def read_rows(file: TraceFile, block_tokens: int | None, *, is_whole: bool) -> TraceRows:
     """Returns the rows; where each has all of its prompt (``is_whole``), its ids are checked."""
-    rows = _parse(file)
+    rows = parse_rows(file)
     _refuse_foreign(rows, file)
     stamp = STAMPS[1] if STAMPS[1] in rows[0] else STAMPS[0]
-    session = _sessions(rows, file)
+    session = session_numbers(rows, file)
     previous, think_s = _delays(rows, session, file)
     arrival_ns = _arrivals(rows, stamp, previous, file)
-    tokens = _column(rows, "input_length", file)
+    tokens = number_column(rows, "input_length", file)
     input_tokens = token_column(tokens, "input_length", file.where)
-    tokens = _column(rows, "output_length", file)
+    tokens = number_column(rows, "output_length", file)
     output_tokens = token_column(tokens, "output_length", file.where)
-    ids, counts = _hash_ids(rows, file)
+    ids, counts = hash_id_rows(rows, file)
     block = (block_tokens or BLOCK_TOKENS) if counts is not None else 0
     if counts is not None and is_whole:
-        _check_block_rule(input_tokens, counts, block, file)
+        check_block_rule(input_tokens, counts, block, file)
     return TraceRows(
         arrival_ns=arrival_ns,
         input_tokens=input_tokens,
@@ -103,13 +104,13 @@ def _arrivals(rows: list[Row], stamp: str, previous: IntArray, file: TraceFile) 
     """Returns arrivals in ns; a row that waits for another has that one's."""
     firsts = np.flatnonzero(previous < 0)
     stamps = np.zeros(len(rows))
-    stamps[firsts] = _column([rows[i] for i in firsts.tolist()], stamp, file, firsts)
+    stamps[firsts] = number_column([rows[i] for i in firsts.tolist()], stamp, file, firsts)
     for index in np.flatnonzero(previous >= 0).tolist():
         stamps[index] = stamps[previous[index]]
     return arrival_column(stamps, stamp, file.where, unit_s=1e-3)
 
 
-def _sessions(rows: list[Row], file: TraceFile) -> IntArray | None:
+def session_numbers(rows: list[Row], file: TraceFile) -> IntArray | None:
     """Returns the number of each row's session, by first appearance; None where no row has one.
 
     A row without an id is a session of its own.
@@ -127,7 +128,7 @@ def _sessions(rows: list[Row], file: TraceFile) -> IntArray | None:
     return column
 
 
-def _parse(file: TraceFile) -> list[Row]:
+def parse_rows(file: TraceFile) -> list[Row]:
     # One call for the whole file takes half the time of one a line. Lines matter where something
     # is wrong, or blank.
     text = file.text.rstrip()
@@ -161,7 +162,7 @@ def _refuse_foreign(rows: list[Row], file: TraceFile) -> None:
         raise UserError(message, where=file.where(index), hint=f"allowed: {EXPECTS}")
 
 
-def _column(
+def number_column(
     rows: list[Row], key: str, file: TraceFile, numbers: IntArray | None = None
 ) -> FloatArray:
     """Returns the numbers under a key; rows are those of these numbers, or all of the file."""
@@ -184,7 +185,7 @@ def _no_number(row: Row, key: str, where: str) -> UserError:
     )
 
 
-def _hash_ids(rows: list[Row], file: TraceFile) -> tuple[IntArray, IntArray | None]:
+def hash_id_rows(rows: list[Row], file: TraceFile) -> tuple[IntArray, IntArray | None]:
     """Returns all ids in one array and their number a row, None where no row has ids."""
     if not any("hash_ids" in row for row in rows):
         return np.empty(0, dtype=np.int64), None
@@ -220,7 +221,7 @@ def _bad_ids(row: Row, where: str) -> UserError:
     return UserError(f"`hash_ids` is {json.dumps(row['hash_ids'])[:60]}", where=where, hint=hint)
 
 
-def _check_block_rule(tokens: IntArray, counts: IntArray, block: int, file: TraceFile) -> None:
+def check_block_rule(tokens: IntArray, counts: IntArray, block: int, file: TraceFile) -> None:
     kept = ((counts - 1) * block < tokens) & (tokens <= counts * block)
     if kept.all() or _all_full(tokens, counts, block):
         return

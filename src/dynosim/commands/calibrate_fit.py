@@ -19,9 +19,12 @@ from dynosim.accuracy.calibrate import (
 )
 from dynosim.accuracy.case import Case
 from dynosim.accuracy.learn_intervals import learn, write_model
+from dynosim.accuracy.learn_shared_errors import learn_shared_errors, write_shared_errors
 from dynosim.accuracy.measured_set import load_sets
+from dynosim.accuracy.order_check import OrderBand, check_order
 from dynosim.accuracy.predictions import Predictions
 from dynosim.accuracy.result_file import case_of, read_results
+from dynosim.accuracy.shared_errors import SHARED_FILE
 from dynosim.flags import Debug, Json, Quiet
 from dynosim.hardware_models.errors import UserError
 from dynosim.outputs import check_writable
@@ -76,7 +79,11 @@ Output = Annotated[
 ]
 Residuals = Annotated[
     Path | None,
-    Parameter(metavar="FILE", help="Write what held-out errors say of intervals here."),
+    Parameter(
+        metavar="FILE",
+        help="Write what held-out errors say of intervals here, and how errors go together into "
+        f"{SHARED_FILE.name} beside it.",
+    ),
 ]
 Resume = Annotated[
     Path | None,
@@ -128,10 +135,14 @@ def calibrate_fit_command(
     write_document(document, output)
     if residuals is not None:
         write_model(learn(found.residuals), residuals)
+        together = learn_shared_errors(found.residuals)
+        write_shared_errors(together, residuals.with_name(SHARED_FILE.name))
     if json:
         print_json(document | {"skipped": list(found.skipped), "written_to": str(output)})
     else:
         print("\n".join(as_text(found)))
+        if residuals is not None:
+            print("\n".join(order_text(check_order(found.residuals))))
     print_note(f"written to {output}; use it with --calibration {output}", quiet=quiet)
 
 
@@ -167,3 +178,19 @@ def as_text(found: Calibrated) -> list[str]:
         figures = ", ".join(f"{k} {v:g}" for k, v in report.fitted.figures.items())
         lines.append(f"{report.fitted.subject.name}: {figures or 'as the card has them'}")
     return [*lines, *(f"not fitted: {reason}" for reason in found.skipped)]
+
+
+def order_text(bands: Sequence[OrderBand]) -> list[str]:
+    """Returns how often pairs under one load were in the order that predictions say."""
+    header = ("metric", "pairs of", "pairs", "said", "found")
+    cells = [
+        [
+            band.quantity,
+            "one stack" if band.is_one_stack else "two stacks",
+            f"{band.pairs:,}",
+            f"{band.stated:.0%}",
+            f"{band.found:.0%}",
+        ]
+        for band in bands
+    ]
+    return [table(header, cells, left=2)] if cells else []
