@@ -16,7 +16,8 @@ class DecodeSet:
     a token, and in a static batch also those that have all of theirs. ``context_tokens`` is their
     summed number of computed tokens. Where each sequence next needs a KV block is kept as a ring
     over the block size: a sequence that joins at step ``j`` with ``c`` computed tokens crosses a
-    block boundary at every step ``s`` with ``(c + s - j) % block_size == 0``.
+    block boundary at every step ``s`` with ``(c + s - j) % block_size == 0``. Sets that need other
+    blocks have their own ``blocks_for_step``, ``blocks_needed`` and ``blocks_behind_first``.
     """
 
     __slots__ = (
