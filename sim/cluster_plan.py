@@ -10,7 +10,7 @@ from dynosim.hardware_models.kv_tiers import KvTiers, kv_tiers
 from dynosim.hardware_models.kv_transfer import KvTransfer, kv_transfer, kv_transfer_rules
 from dynosim.hardware_models.memory.plan import MemoryPlan
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
-from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
+from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.cluster.cluster import ClusterSpec, PrefillSpec
 from dynosim.sim.cluster.frontend import Frontend
 from dynosim.sim.cluster.router_options import RouterOptions
@@ -92,10 +92,10 @@ def _pool_spec(pool: Deployment, planned: PlannedEngine, *, leap: bool) -> Clust
     assert args.max_model_len is not None, "unresolved engine"
     backend = engine.backend.name
     rules = data_parallel_rules(backend)
-    lockstep = timer if isinstance(timer, DataParallelTimer) else None
+    lockstep = None if isinstance(timer, StepTimer) else timer
     limits = engine_limits(engine, leap=leap, lockstep=lockstep is not None)
     return ClusterSpec(
-        timer=timer.own if isinstance(timer, DataParallelTimer) else timer,
+        timer=timer if isinstance(timer, StepTimer) else timer.own,
         limits=limits,
         # One of vLLM's blocks is its null block, which no request gets.
         num_blocks=memory.num_gpu_blocks - (backend == "vllm"),

@@ -10,11 +10,11 @@ chunks, and TPOT remains the time a token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dynosim.hardware_models.arrays import BoolArray, FloatArray
+from dynosim.hardware_models.arrays import BoolArray, FloatArray, IntArray
 from dynosim.sim.engine.drafting import Drafting
 from dynosim.sim.engine.step_times import StepTimes
 from dynosim.sim.quantiles import Progressions, median, quantiles
@@ -234,22 +234,23 @@ def token_gaps_s(result: RunResult) -> Progressions:
     Within a stint every request of the batch sees each step's duration, with the pauses before it;
     a preemption adds the gap from one stint to the next.
     """
-    columns = []
     if result.stream_interval > 1:
         gaps_s = [event_gaps_s(log, result.stream_interval) for log in result.replicas]
         return Progressions.of(np.concatenate(gaps_s))
+    parts: list[Sequence[FloatArray | IntArray]] = []
     for log in result.replicas:
-        columns.append(_step_gaps_s(log.delivered))
+        parts.append(_step_gaps_s(log.delivered))
         waits_s = _resumption_gaps_s(log)
-        columns.append(np.stack([waits_s, 0 * waits_s, 0 * waits_s + 1, 0 * waits_s + 1]))
-    return Progressions(*np.concatenate(columns, axis=1))
+        parts.append((waits_s, 0 * waits_s, 0 * waits_s + 1, 0 * waits_s + 1))
+    return Progressions(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _step_gaps_s(steps: StepTimes) -> FloatArray:
-    """Returns the gaps within stints as rows of dt, growth, count and weight."""
-    gaps = np.stack([steps.dt_s, steps.growth_s, steps.counts, steps.num_decode])
+def _step_gaps_s(steps: StepTimes) -> Sequence[FloatArray | IntArray]:
+    """Returns the gaps within stints: dt, growth, count and weight."""
+    columns = steps.dt_s, steps.growth_s, steps.counts, steps.num_decode
     if not steps.is_pause.any():
-        return gaps
+        return columns
+    gaps = np.stack(columns)
     # Of those who decode after a pause, some sat it out, the others got their first token in it.
     pauses = np.flatnonzero(steps.is_pause)
     sat_out = np.zeros(len(steps.counts) + 1)
@@ -265,7 +266,7 @@ def _step_gaps_s(steps: StepTimes) -> FloatArray:
     first[0, pauses] = end_s - steps.start_s[pauses]
     rest = np.stack([steps.dt_s + steps.growth_s, *gaps[1:]])
     rest[2] -= 1.0
-    return np.concatenate([first, rest], axis=1)
+    return tuple(np.concatenate([first, rest], axis=1))
 
 
 def _resumption_gaps_s(log: ReplicaLog) -> FloatArray:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dynosim.hardware_models.errors import UserError
 from dynosim.hardware_models.memory.plan import MemoryPlan, plan_memory
 from dynosim.hardware_models.memory.rules import blamed_option
 from dynosim.hardware_models.resolve import ResolvedEngine, resolve_engine
-from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.deployment import OF_PREFILL_POOL, Deployment
 from dynosim.sim.workload.columns import Workload
+
+if TYPE_CHECKING:
+    from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 
 T = TypeVar("T")
 
@@ -81,5 +83,7 @@ def resolve_for(
 def compile_timer(engine: ResolvedEngine) -> StepTimer | DataParallelTimer:
     """Returns the timer of one replica: of an engine, or of ranks that step together."""
     if engine.ranks_in_step > 1:
+        from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
+
         return DataParallelTimer.compile(engine)
     return StepTimer.compile(engine)

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from dynosim.hardware_models.resolve import ResolvedEngine
 from dynosim.sim.cluster.cluster import ClusterSpec, run_cluster
-from dynosim.sim.cluster.scaling.failures import check_failures
-from dynosim.sim.cluster.scaling.planning import check_attainment, infeasible, plan_scaling
 from dynosim.sim.cluster_plan import cluster_spec
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.planned_engine import PlannedEngine, located_in_prefill, plan_pool
@@ -61,6 +59,9 @@ def scaled(
     workload: Workload,
 ) -> tuple[ClusterSpec, tuple[str, ...]]:
     """Returns the cluster with the scaling of every pool, and what its user should know of it."""
+    from dynosim.sim.cluster.scaling.failures import check_failures
+    from dynosim.sim.cluster.scaling.planning import check_attainment, infeasible, plan_scaling
+
     reason = infeasible(deployment, spec, workload)
     pool, split = deployment.prefill_pool, spec.prefill
     check_failures(deployment.failures, has_prefill=pool is not None)

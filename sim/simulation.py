@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dynosim.hardware_models.memory.plan import MemoryPlan
 from dynosim.hardware_models.resolve import ResolvedEngine
-from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
 from dynosim.hardware_models.timing.source import OpSource
 from dynosim.hardware_models.timing.step_timer import StepTimer
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics, per_gpu, summarize
 from dynosim.sim.planned_engine import PlannedEngine
 from dynosim.sim.results import RunResult
-from dynosim.sim.scaling_metrics import ScaledPool, scaling_metrics
+
+if TYPE_CHECKING:
+    from dynosim.hardware_models.timing.data_parallel import DataParallelTimer
+    from dynosim.sim.scaling_metrics import ScaledPool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,8 @@ class Simulation:
         pools = self._scaled_pools() if self.deployment.is_scaled else []
         if not pools:
             return metrics | per_gpu(metrics, self.deployment.num_gpus, self.usd_per_gpu_hour)
+        from dynosim.sim.scaling_metrics import scaling_metrics
+
         metrics |= scaling_metrics(*pools)
         price = self.usd_per_gpu_hour
         if price is not None and self.prefill is not None and metrics["gpu_hours"]:
@@ -72,6 +77,8 @@ class Simulation:
 
     def _scaled_pools(self) -> list[ScaledPool]:
         """Returns what became of the replicas of every pool, the one that answers first."""
+        from dynosim.sim.scaling_metrics import ScaledPool
+
         hand_overs = self.result.hand_overs
         logs = [self.result.scaling, None if hand_overs is None else hand_overs.scaling]
         return [

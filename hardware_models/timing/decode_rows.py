@@ -19,8 +19,8 @@ class DecodeRow(NamedTuple):
     slope_s: list[float]
 
 
-class DecodeRows:
-    """Returns rows by batch size, built when first asked for and kept.
+class DecodeRows(dict[int, DecodeRow]):
+    """Rows by batch size, built when first asked for and kept.
 
     ``grids`` are (layers, grid of one layer); ``constant_s`` is what does not depend on context
     (states of linear-attention layers), by batch size.
@@ -29,12 +29,12 @@ class DecodeRows:
     def __init__(
         self, grids: tuple[tuple[int, DecodeGrid], ...], constant_s: Callable[[int], float]
     ) -> None:
+        super().__init__()
         self._grids = grids
         self.constant_s = constant_s
         # Not np.unique, which would load numpy.ma for this.
         knots = np.array(sorted({c for _, g in grids for c in g.context.tolist()} or {1.0}))
         self._context = np.concatenate(([0.0], knots[knots > 0]))
-        self._rows: dict[int, DecodeRow] = {}
 
     def mapped(
         self,
@@ -51,10 +51,8 @@ class DecodeRows:
         grids = tuple((layers, grid.read_again(times)) for layers, grid in self._grids)
         return DecodeRows(grids, lambda n: self.constant_s(n) * times)
 
-    def __getitem__(self, num_decode: int) -> DecodeRow:
-        row = self._rows.get(num_decode)
-        if row is None:
-            row = self._rows[num_decode] = self._build(num_decode)
+    def __missing__(self, num_decode: int) -> DecodeRow:
+        row = self[num_decode] = self._build(num_decode)
         return row
 
     def _build(self, num_decode: int) -> DecodeRow:

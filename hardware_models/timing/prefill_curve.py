@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import FloatArray
 from dynosim.hardware_models.timing.interpolate import lower_envelope
+
+Piece = tuple[float, float, float, float]
+"""Tokens and root where a piece begins, how far the root rises on it, and how many tokens long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +41,16 @@ class PrefillCurve:
     flop_s_per_token: float = 0.0
     additive: bool = False
     shared_root_s: tuple[float, ...] = field(init=False, repr=False)
+    _pieces: tuple[Piece, ...] = field(init=False, repr=False)
+    _shared_pieces: tuple[Piece, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tokens, root_s = np.array(self.tokens), np.array(self.root_s)
         per_token = lower_envelope(root_s**2 / tokens)
-        object.__setattr__(self, "shared_root_s", tuple(np.sqrt(per_token * tokens).tolist()))
+        shared = tuple(np.sqrt(per_token * tokens).tolist())
+        object.__setattr__(self, "shared_root_s", shared)
+        object.__setattr__(self, "_pieces", _pieces(self.tokens, self.root_s))
+        object.__setattr__(self, "_shared_pieces", _pieces(self.tokens, shared))
 
     @classmethod
     def of(
@@ -70,18 +79,15 @@ class PrefillCurve:
 
     def whole_s(self, tokens: float) -> float:
         """Returns the seconds of a prompt of ``tokens`` without prefix, utilisation held beyond."""
-        return self._along(self.root_s, tokens)
+        return self._along(self._pieces, tokens)
 
-    def _along(self, r: tuple[float, ...], tokens: float) -> float:
-        t = self.tokens
-        i = bisect_right(t, tokens)
-        if i == 0:
-            return 0.0
-        if i == len(t):
-            longest_s = self.launch_s + r[-1] * r[-1]
-            share = pairs(tokens, 0, self.window) / pairs(t[-1], 0, self.window)
-            return longest_s * share - self.launch_s
-        root = r[i - 1] + (r[i] - r[i - 1]) * (tokens - t[i - 1]) / (t[i] - t[i - 1])
+    def _along(self, pieces: tuple[Piece, ...], tokens: float) -> float:
+        i = bisect_right(self.tokens, tokens)
+        low, root, rise, length = pieces[i]
+        if i == len(self.tokens):
+            share = pairs(tokens, 0, self.window) / pairs(low, 0, self.window)
+            return (self.launch_s + root * root) * share - self.launch_s
+        root += rise * (tokens - low) / length
         return root * root
 
     def seconds(self, chunk_tokens: float, prefix_tokens: float) -> float:
@@ -94,7 +100,7 @@ class PrefillCurve:
         """
         whole = chunk_tokens + prefix_tokens
         window = self.window
-        seconds = self.whole_s(chunk_tokens)
+        seconds = self._along(self._pieces, chunk_tokens)
         if window is None:
             reach = whole
             own = chunk_tokens * (prefix_tokens + 0.5 * chunk_tokens)
@@ -106,10 +112,23 @@ class PrefillCurve:
                 shared = self.whole_s(whole) - self.whole_s(prefix_tokens)
             else:
                 all_pairs = 0.5 * whole * whole if window is None else pairs(whole, 0, window)
-                shared = self._along(self.shared_root_s, whole) * own / all_pairs
-            seconds = max(seconds, shared)
+                shared = self._along(self._shared_pieces, whole) * own / all_pairs
+            if shared > seconds:
+                seconds = shared
         arithmetic = own * self.flop_s_per_pair + chunk_tokens * self.flop_s_per_token
-        return max(seconds, arithmetic, reach * self.kv_s_per_token)
+        if arithmetic > seconds:
+            seconds = arithmetic
+        traffic = reach * self.kv_s_per_token
+        return traffic if traffic > seconds else seconds
+
+
+def _pieces(tokens: tuple[float, ...], root_s: tuple[float, ...]) -> tuple[Piece, ...]:
+    """Returns what holds below the first length, between each two, and from the last one on."""
+    between = [
+        (low, root, higher - root, high - low)
+        for (low, root), (high, higher) in pairwise(zip(tokens, root_s, strict=True))
+    ]
+    return ((0.0, 0.0, 0.0, 1.0), *between, (tokens[-1], root_s[-1], 0.0, 1.0))
 
 
 def pairs(chunk_tokens: float, prefix_tokens: float, window: int | None) -> float:

@@ -16,7 +16,7 @@ from dynosim.hardware_models.timing.graphs import Graphs
 from dynosim.hardware_models.timing.ops import decompose
 from dynosim.hardware_models.timing.pricing import PricedEngine
 from dynosim.hardware_models.timing.source import OpSource
-from dynosim.hardware_models.timing.step_timer import StepTimer, at_least
+from dynosim.hardware_models.timing.step_timer import StepTimer, at_least, launch_s
 from dynosim.hardware_models.timing.verification import verification_rows
 
 
@@ -91,7 +91,7 @@ class SpeculativeStepTimer(StepTimer):
         if draft is None:
             self._lookup_s = figure("ngram_host_per_sequence_s")
         else:
-            self._launch_s += sum(n * curve.launch_s for n, curve in draft.attention.prefill)
+            self._launch_s += launch_s(draft.attention.prefill)
             self.sources = tuple(dict.fromkeys((*self.sources, *draft.sources)))
         waits = OpSource(
             "verification", "transferred", "CPU time around one on vLLM 0.8 to 0.11, H100"

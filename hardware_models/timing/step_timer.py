@@ -80,8 +80,8 @@ class StepTimer:
         self._logit_s: list[float] = priced.logit_s.tolist()
         self._rows = priced.attention.decode
         self._tiles = priced.attention.tiles
-        self._launch_s = sum(layers * curve.launch_s for layers, curve in priced.attention.prefill)
         self._curves: tuple[tuple[int, PrefillCurve], ...] = priced.attention.prefill
+        self._launch_s: float = launch_s(self._curves)
         self._state_s = priced.prefill_state_s
         self._state_s_per_token = priced.prefill_state_s_per_token
         self._host_s = host_step_s
@@ -225,8 +225,17 @@ class StepTimer:
         least = self._decode_least_s[num_decode]
         after = host
         if self._asynchronous:
-            least, after = max(least, host), 0.0
+            after = 0.0
+            if host > least:
+                least = host
+        if gpu >= least:
+            return gpu + after, slope, limit
         return at_least(least, after, (gpu, slope, limit), context_tokens)
+
+
+def launch_s(curves: tuple[tuple[int, PrefillCurve], ...]) -> float:
+    """Returns the seconds of the launches that all chunks of a step share, over all layers."""
+    return sum((layers * curve.launch_s for layers, curve in curves), start=0.0)
 
 
 Line = tuple[float, float, float]

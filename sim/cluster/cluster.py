@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dynosim.hardware_models.arrays import IntArray
 from dynosim.hardware_models.errors import UserError
-from dynosim.hardware_models.kv_tiers import KvTiers
-from dynosim.hardware_models.kv_transfer import KvTransfer
 from dynosim.sim.cluster.frontend import IDLE, Frontend, LiveFrontend
 from dynosim.sim.cluster.pool import Pool
-from dynosim.sim.cluster.rank_group import GroupTimer
 from dynosim.sim.cluster.requests import Requests, accepted
 from dynosim.sim.cluster.router_options import ROUND_ROBIN, RouterOptions
 from dynosim.sim.cluster.routing import Rotation, check_options
-from dynosim.sim.cluster.scaling.spec import ScalingSpec, steady
-from dynosim.sim.cluster.scaling.states import ScalingLog
 from dynosim.sim.engine.limits import EngineLimits
-from dynosim.sim.engine.throttle import ThrottledTimer
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import HandOvers, Recorder, RunResult
 from dynosim.sim.workload.columns import Workload
+
+if TYPE_CHECKING:
+    from dynosim.hardware_models.kv_tiers import KvTiers
+    from dynosim.hardware_models.kv_transfer import KvTransfer
+    from dynosim.sim.cluster.rank_group import GroupTimer
+    from dynosim.sim.cluster.scaling.spec import ScalingSpec
+    from dynosim.sim.cluster.scaling.states import ScalingLog
+    from dynosim.sim.engine.throttle import ThrottledTimer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,8 @@ class ClusterSpec:
 
     def elastic(self) -> ClusterSpec:
         """Returns the same with every pool's scaling: steady, where it had none."""
+        from dynosim.sim.cluster.scaling.spec import steady
+
         prefill = self.prefill
         if prefill is not None:
             prefill = replace(prefill, pool=prefill.pool.elastic())
@@ -212,6 +217,8 @@ def _throttles(spec: ClusterSpec, scaling: ScalingSpec) -> list[ThrottledTimer]:
             where="failures",
             hint="allowed here: crash, gpu_loss, router",
         )
+    from dynosim.sim.engine.throttle import ThrottledTimer
+
     return [ThrottledTimer(spec.timer) for _ in range(scaling.size)]
 
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from dynosim.hardware_models.registry import find_module
 from dynosim.sim.cluster.balancers.base import Balancer
 from dynosim.sim.cluster.frontend import LiveFrontend
-from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
 from dynosim.sim.cluster.replica import Replica
 from dynosim.sim.cluster.requests import Requests
 from dynosim.sim.cluster.router_inputs import RouterInputs
 from dynosim.sim.cluster.routing import Routing, make_routing
-from dynosim.sim.cluster.time_prediction import LockstepTimes, StepTimes
+from dynosim.sim.cluster.time_prediction import StepTimes
 from dynosim.sim.engine.engine import Engine
 from dynosim.sim.engine.limits import EngineLimits
 from dynosim.sim.engine.step_log import StepLog
 from dynosim.sim.engine.timing import Timer
 from dynosim.sim.results import Recorder
-from dynosim.sim.tiers.cluster import TieredCluster
 
 if TYPE_CHECKING:
     from dynosim.sim.cluster.cluster import ClusterSpec
+    from dynosim.sim.cluster.rank_group import GroupTimer, RankGroup
+    from dynosim.sim.tiers.cluster import TieredCluster
 
 
 def make_balancer(name: str) -> Balancer:
@@ -72,6 +72,8 @@ class Pool:
             groups = [_group(spec, spec.lockstep, limits, requests) for _ in range(spec.replicas)]
             engines = [engine for group in groups for engine in group.engines]
         elif spec.tiers is not None:
+            from dynosim.sim.tiers.cluster import TieredCluster
+
             per_unit = requests.blocks_per_unit
             other = None if beside is None else beside.tiers
             tiers = TieredCluster(spec.tiers, limits.block_size * per_unit, per_unit, other)
@@ -146,7 +148,7 @@ def _routing(spec: ClusterSpec, requests: Requests, seed: int) -> Routing:
     limits = spec.limits
     # Of what is routed to: a replica, or a rank by itself.
     steps = StepTimes(
-        timer=LockstepTimes(spec.lockstep) if spec.lockstep else spec.timer,
+        timer=_lockstep_times(spec.lockstep) if spec.lockstep else spec.timer,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs,
         block_size=limits.block_size,
@@ -158,9 +160,17 @@ def _routing(spec: ClusterSpec, requests: Requests, seed: int) -> Routing:
     return make_routing(spec.routing, inputs, spec.replicas, seed, balancers, spec.ranks)
 
 
+def _lockstep_times(timer: GroupTimer) -> Timer:
+    from dynosim.sim.cluster.lockstep_times import LockstepTimes
+
+    return LockstepTimes(timer)
+
+
 def _group(
     spec: ClusterSpec, timer: GroupTimer, limits: EngineLimits, requests: Requests
 ) -> RankGroup:
+    from dynosim.sim.cluster.rank_group import RankGroup
+
     balancer = make_balancer(spec.balancer)
     return RankGroup(timer, limits, spec.num_blocks, requests.blocks_per_unit, balancer)
 

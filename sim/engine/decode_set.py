@@ -16,7 +16,8 @@ class DecodeSet:
     a token, and in a static batch also those that have all of theirs. ``context_tokens`` is their
     summed number of computed tokens. Where each sequence next needs a KV block is kept as a ring
     over the block size: a sequence that joins at step ``j`` with ``c`` computed tokens crosses a
-    block boundary at every step ``s`` with ``(c + s - j) % block_size == 0``.
+    block boundary at every step ``s`` with ``(c + s - j) % block_size == 0``. Sets that need other
+    blocks have their own ``blocks_for_step``, ``blocks_needed`` and ``blocks_behind_first``.
     """
 
     __slots__ = (
@@ -97,6 +98,15 @@ class DecodeSet:
         """Returns the KV blocks that the coming step needs."""
         return self._crossings[self.steps % self.block_size]
 
+    def blocks_behind_first(self, num_steps: int) -> int:
+        """Returns the KV blocks that the next ``num_steps`` steps but the first need together."""
+        size = self.block_size
+        start = self.steps % size + 1
+        stop = start + num_steps - 1
+        if stop <= size:
+            return sum(self._crossings[start:stop])
+        return self.blocks_needed(num_steps) - self.blocks_for_step()
+
     def blocks_needed(self, num_steps: int) -> int:
         """Returns the KV blocks that the next ``num_steps`` steps need together."""
         size = self.block_size
@@ -129,12 +139,12 @@ class DecodeSet:
 
     def advance(self, num_steps: int) -> list[Sequence]:
         """Runs ``num_steps`` steps and returns the sequences that end with the last of them."""
-        self.steps += num_steps
+        steps = self.steps = self.steps + num_steps
         self.context_tokens += num_steps * self.width
         finish_steps = self._finish_steps
-        if finish_steps and finish_steps[0] == self.steps:
+        if finish_steps and finish_steps[0] == steps:
             heappop(finish_steps)
-            finished = self._due.pop(self.steps)
+            finished = self._due.pop(steps)
             for seq in finished:
                 self._settle(seq)
             return finished

@@ -221,9 +221,9 @@ class Engine:
             return self._begin_step(now_s)
         if scheduler.decoding.width:
             # For a prompt or a decode that sat out, the next batch is another one, too.
-            is_single = is_single or bool(scheduler.prefilling)
-            most = min(self._limits.max_run, scheduler.most_steps)
-            return self._begin_decode_run(1 if is_single else most)
+            if is_single or scheduler.prefilling:
+                return self._begin_decode_run(1)
+            return self._begin_decode_run(min(self._limits.max_run, scheduler.most_steps))
         return None
 
     def _look_up(self, now_s: float, is_single: bool) -> bool:
@@ -235,19 +235,20 @@ class Engine:
         scheduler = self._scheduler
         self._arrived.clear()
         while True:
-            if self._is_ahead:
+            if self._is_ahead and self._ended:
                 scheduler.settle(self._ended)
-                is_single = is_single or bool(self._ended and self._anyone_waits())
+                is_single = is_single or self._anyone_waits()
                 self._ended = []
             if self._unseen:
                 is_single = is_single or self._may_pass_queue()
                 for queue, seq in self._unseen:
                     queue.append(seq)
                 self._unseen.clear()
-            is_formed = bool(scheduler.chunks or scheduler.decoding.width)
-            if is_formed or not (self._is_ahead or is_single):
-                self._is_ahead = is_formed
+            if scheduler.chunks or scheduler.decoding.width:
+                self._is_ahead = True
                 return is_single
+            if not self._is_ahead and not is_single:
+                return False
             self._is_ahead = False
             is_single = scheduler.schedule(now_s)
             self._blocked = len(scheduler.waiting)
@@ -316,13 +317,14 @@ class Engine:
         if steps > 1:
             if context + size * (steps - 1) > context_limit:
                 steps = int((context_limit - context) // size) + 1
-            free = self.kv.free_blocks
+            kv = self.kv
+            free = kv.free_blocks
             if size * (steps // decoding.block_size + 1) > free:
                 # It may get tight. The coming step's blocks are already taken.
                 steps = decoding.steps_within(free + decoding.blocks_for_step(), steps)
-            if self.kv.watcher is not None:
+            if kv.watcher is not None:
                 # Who watches is to be told of evictions when they happen: as a run begins.
-                steps = self.kv.steps_without_eviction(decoding, steps)
+                steps = kv.steps_without_eviction(decoding, steps)
         self._run_dt_s = dt_s
         self._run_growth_s = slope_s * size
         self._run_first = 0
@@ -337,8 +339,9 @@ class Engine:
         """
         if self.staging is not None:
             return True
-        has_slot = len(self._scheduler.running) < self._limits.max_num_seqs
-        return has_slot and self._may_pass_queue()
+        scheduler = self._scheduler
+        has_slot = len(scheduler.running) < self._limits.max_num_seqs
+        return has_slot and (not self.waiting or scheduler.may_overtake)
 
     def _may_pass_queue(self) -> bool:
         """Whether those who wait leave a request that comes now any chance."""
@@ -422,7 +425,7 @@ class Engine:
         if steps > 1 and not self._scheduler.chunks:
             decoding = self._scheduler.decoding
             steps = self._steps_until(time_s)
-            used += decoding.blocks_needed(steps) - decoding.blocks_for_step()
+            used += decoding.blocks_behind_first(steps)
         return used
 
     def _steps_until(self, time_s: float) -> int:
@@ -453,14 +456,15 @@ class Engine:
         self.is_interruptible = False
         scheduler = self._scheduler
         decoding = scheduler.decoding
+        chunks = scheduler.chunks
         kv = self.kv
         start_s, count = self._run_start_s, steps
         context = decoding.context_tokens
         prefill_tokens = 0
-        for _, chunk in scheduler.chunks:
+        for _, chunk in chunks:
             prefill_tokens += chunk
         if steps > 1:
-            if scheduler.chunks:
+            if chunks:
                 free = kv.free_blocks
                 scheduler.repeat_chunk(steps - 1)
                 start_s, count = self._log_chunks_before_last(free - kv.free_blocks), 1
@@ -488,7 +492,7 @@ class Engine:
             finished = []
         else:
             finished = decoding.advance(steps)
-        if scheduler.chunks:
+        if chunks:
             finished = self._end_chunks(finished)
         if len(finished) > 1:
             # Blocks are freed in running order, which decides what is evicted first.

@@ -92,8 +92,11 @@ class KvCache:
 
     def evictable(self, found: Chain) -> int:
         """Returns the blocks of a prefix that are free now and would be taken back."""
-        free = [length - stretch.reach for stretch, length in found if length > stretch.reach]
-        return self.blocks_per_unit * sum(free)
+        units = 0
+        for stretch, length in found:
+            if length > stretch.reach:
+                units += length - stretch.reach
+        return self.blocks_per_unit * units
 
     def hold(self, found: Chain) -> None:
         """Takes a prefix that was found for one more request."""
@@ -196,7 +199,9 @@ class KvCache:
 
     def take_steps(self, decoding: DecodeSet, num_steps: int) -> None:
         """Takes the blocks of a run of decode steps but its first."""
-        self.take(decoding.blocks_needed(num_steps) - decoding.blocks_for_step())
+        blocks = decoding.blocks_behind_first(num_steps)
+        if blocks:
+            self.take(blocks)
 
     def steps_without_eviction(self, decoding: DecodeSet, num_steps: int) -> int:
         """Returns how many of the coming decode steps find blocks that hold nothing.

@@ -120,6 +120,9 @@ class SpeculativeDecodeSet(DecodeSet):
     def blocks_for_step(self) -> int:
         return self.blocks_needed(1)
 
+    def blocks_behind_first(self, num_steps: int) -> int:
+        return self.blocks_needed(num_steps) - self.blocks_for_step()
+
     def blocks_needed(self, num_steps: int) -> int:
         return int(self._blocks.coming(self.steps, num_steps).sum())
 

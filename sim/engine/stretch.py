@@ -41,7 +41,10 @@ class Stretch:
         mine, here = self.units, self.start
         if mine[here + most - 1] == path[at + most - 1]:
             return most
-        low, high = 1, most - 1
+        if mine[here + 1] != path[at + 1]:
+            # A system prompt that many begin with, as often as not.
+            return 1
+        low, high = 2, most - 1
         while low < high:
             middle = (low + high + 1) // 2
             if mine[here + middle - 1] == path[at + middle - 1]:
@@ -104,4 +107,7 @@ Chain = list[tuple[Stretch, int]]
 
 def num_units(chain: Chain) -> int:
     """Returns the length of a prefix."""
-    return sum([length for _, length in chain])
+    units = 0
+    for _, length in chain:
+        units += length
+    return units

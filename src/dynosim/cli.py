@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cyclopts import App, CycloptsError
 
@@ -47,15 +48,20 @@ GROUPS = {
 
 def build_app() -> App:
     """Returns the application; each command is an import path that resolves when it is called."""
+    app = _commands()
+    app.register_install_completion_command(
+        help="Install completion for your shell (bash, zsh, fish)."
+    )
+    return app
+
+
+def _commands() -> App:
     app = App(
         name="dynosim",
         help=dynosim.__doc__,
         version=dynosim.__version__,
         result_action="return_value",
         suppress_keyboard_interrupt=False,
-    )
-    app.register_install_completion_command(
-        help="Install completion for your shell (bash, zsh, fish)."
     )
     for name, text in COMMANDS.items():
         app.command(f"dynosim.commands.{name}:{name}_command", name=name, help=text)
@@ -68,6 +74,20 @@ def build_app() -> App:
     return app
 
 
+def _call(argv: list[str]) -> Any:
+    """Parses the command line and returns what its command returns; raises CycloptsError."""
+    if argv and argv[0] in COMMANDS and not {"--help", "-h"} & set(argv):
+        from dynosim.flags import only_those_of
+
+        try:
+            with only_those_of(argv):
+                return _commands()(argv, exit_on_error=False, print_error=False)
+        except CycloptsError:
+            # Whoever explains a mistake has to know every flag.
+            pass
+    return build_app()(argv, exit_on_error=False, print_error=False)
+
+
 def run(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 a defect of dynosim, 2 the user's input, 130 Ctrl-C.
 
@@ -78,7 +98,7 @@ def run(argv: Sequence[str]) -> int:
     # reads this when it loads, is not there yet; worker processes inherit it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        code = build_app()(list(argv), exit_on_error=False, print_error=False)
+        code = _call(list(argv))
         sys.stdout.flush()
     except UserError as error:
         print_error(str(error))

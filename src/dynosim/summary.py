@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from dynosim.accuracy.expectation import Expectation
 from dynosim.hardware_models.engine_args import EngineArgs
 from dynosim.sim.bottleneck.report import Bottleneck
-from dynosim.sim.bottleneck.what_if import Widening
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
-from dynosim.sim.replicates import Estimate
 from dynosim.sim.simulate import Simulation
 from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.terminal import table
+
+if TYPE_CHECKING:
+    from dynosim.sim.bottleneck.what_if import Widening
+    from dynosim.sim.replicates import Estimate
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = (

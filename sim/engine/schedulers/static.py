@@ -50,6 +50,9 @@ class Slots(DecodeSet):
     def blocks_needed(self, num_steps: int) -> int:
         return 0
 
+    def blocks_behind_first(self, num_steps: int) -> int:
+        return 0
+
     def steps_within(self, num_blocks: int, at_most: int) -> int:
         return at_most
 

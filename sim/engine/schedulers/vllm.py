@@ -274,7 +274,7 @@ class VllmScheduler:
     def _blocks_to_repeat(self, repeats: int) -> int:
         ((seq, chunk),) = self.chunks
         decoding = self.decoding
-        decode_blocks = decoding.blocks_needed(repeats + 1) - decoding.blocks_for_step()
+        decode_blocks = decoding.blocks_behind_first(repeats + 1)
         computed = seq.computed + (repeats + 1) * chunk
         return decode_blocks - (-computed // self._block_size) - seq.blocks
 
@@ -348,12 +348,12 @@ class VllmScheduler:
 
     def _name_units(self, seq: Sequence, chunk: int) -> None:
         """Lets others find the prefix units that the coming step completes, from now on."""
-        units = seq.units
-        if seq.named == len(units) or not self._limits.enable_prefix_caching:
+        units, named = seq.units, seq.named
+        if named == len(units) or not self._limits.enable_prefix_caching:
             return
         complete = min((seq.computed + chunk) // self._unit_tokens, len(units))
-        if complete > seq.named:
-            seq.held = self.kv.register(units, seq.held, seq.named, complete)
+        if complete > named:
+            seq.held = self.kv.register(units, seq.held, named, complete)
             seq.named = complete
 
     # --- prompts that another engine computes -------------------------------------------------

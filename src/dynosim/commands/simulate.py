@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
@@ -17,18 +17,19 @@ from dynosim.outputs import check_writable
 from dynosim.question import Question, read_question
 from dynosim.search.stability import instability
 from dynosim.sim.bottleneck.report import Bottleneck, bottleneck
-from dynosim.sim.bottleneck.what_if import Widening, what_if
 from dynosim.sim.deployment import Deployment
 from dynosim.sim.metrics import Metrics
-from dynosim.sim.replicates import Estimate, estimates, replicate
 from dynosim.sim.result_files import bench_document, request_columns, write_json, write_json_lines
 from dynosim.sim.simulate import Simulation, simulate
-from dynosim.sim.timeline.series import series, write_series
 from dynosim.sim.timeline.timeline import LIMIT, timeline, write_timeline
 from dynosim.sim.workload.build import build_workload
 from dynosim.sim.workload.spec import WorkloadSpec
 from dynosim.summary import summary, widenings
 from dynosim.terminal import print_json, print_note
+
+if TYPE_CHECKING:
+    from dynosim.sim.bottleneck.what_if import Widening
+    from dynosim.sim.replicates import Estimate
 
 File = Annotated[
     str | None,
@@ -139,8 +140,8 @@ def simulate_command(
     metrics = simulation.metrics(question.goodput_ms or None)
     expectation = expect(simulation, metrics)
     bound = bottleneck(simulation)
-    wider = what_if(simulation, seed=question.seed) if widen and bound else []
-    spread = estimates([metrics, *_further(question, replicates)]) if replicates > 1 else {}
+    wider = _widened(simulation, question.seed) if widen and bound else []
+    spread = _spread(metrics, question, replicates) if replicates > 1 else {}
     if json is not None:
         more = _more(expectation, spread, replicates) | _bound_by(bound, wider)
         document = _document(question, simulation, metrics, more)
@@ -148,7 +149,7 @@ def simulate_command(
     if requests_jsonl is not None:
         write_json_lines(requests_jsonl, request_columns(simulation.result))
     if series_file is not None:
-        write_series(series_file, series(simulation.result, series_interval_s))
+        _write_series(series_file, simulation, series_interval_s)
     if timeline_file is not None:
         _write_timeline(timeline_file, simulation, bound, timeline_limit, quiet=quiet)
     if not is_printed:
@@ -174,11 +175,20 @@ def _document(
     )
 
 
-def _further(question: Question, replicates: int) -> list[Metrics]:
-    """Returns the metrics of the seeds after the first."""
+def _widened(simulation: Simulation, seed: int) -> list[Widening]:
+    from dynosim.sim.bottleneck.what_if import what_if
+
+    return what_if(simulation, seed=seed)
+
+
+def _spread(metrics: Metrics, question: Question, replicates: int) -> dict[str, Estimate]:
+    """Returns estimates from the metrics of the first seed and of those after it."""
+    from dynosim.sim.replicates import estimates, replicate
+
     seeds = range(question.seed + 1, question.seed + replicates)
     slos_ms = question.goodput_ms or None
-    return replicate(question.deployment, question.workload, seeds=seeds, slos_ms=slos_ms)
+    more = replicate(question.deployment, question.workload, seeds=seeds, slos_ms=slos_ms)
+    return estimates([metrics, *more])
 
 
 def _more(
@@ -196,6 +206,12 @@ def _more(
             "standard_error": {k: v.standard_error for k, v in known.items()},
         }
     }
+
+
+def _write_series(path: Path, simulation: Simulation, interval_s: float) -> None:
+    from dynosim.sim.timeline.series import series, write_series
+
+    write_series(path, series(simulation.result, interval_s))
 
 
 def _write_timeline(
