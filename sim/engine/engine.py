@@ -235,10 +235,12 @@ class Engine:
         scheduler = self._scheduler
         self._arrived.clear()
         while True:
-            if self._is_ahead and self._ended:
+            if self._is_ahead:
+                # Also where nobody ended: prompts that are complete may be told to the cache now.
                 scheduler.settle(self._ended)
-                is_single = is_single or self._anyone_waits()
-                self._ended = []
+                if self._ended:
+                    is_single = is_single or self._anyone_waits()
+                    self._ended = []
             if self._unseen:
                 is_single = is_single or self._may_pass_queue()
                 for queue, seq in self._unseen:

@@ -109,7 +109,8 @@ class Scheduler(Protocol):
     def settle(self, ended: list[Sequence], /) -> None:
         """Lets go of the sequences that the last step gave their last tokens, in running order.
 
-        With asynchronous scheduling, ``schedule`` has formed the next batch by then.
+        With asynchronous scheduling, ``schedule`` has formed the next batch by then, and this is
+        called after every step, also where nobody ended.
         """
         ...
 
