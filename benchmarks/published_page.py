@@ -2,8 +2,8 @@
 
     python benchmarks/published_page.py conversation.jsonl synthetic.jsonl > docs/published.md
 
-The traces are Mooncake's. Each section is a function that yields Markdown; it takes some ten CPU
-minutes in all.
+The traces are Mooncake's. Each section is a function that yields Markdown; it takes a
+minute and a half of CPU in all.
 """
 
 from __future__ import annotations
